@@ -1,0 +1,143 @@
+"""Conversations as every wire format means them, and the events a streamed answer is made of.
+
+`protocols/` parse into these and encode from them; `chat/` renders and decodes them. A part is immutable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from edgewise.core.requests import TokenLogprob, Usage
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+PartKind = Literal["text", "reasoning", "tool_call", "custom_call", "audio"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """Plain text."""
+
+    text: str
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MediaPart:
+    """An image, audio or video part as it came; refused by name until a model can take it."""
+
+    kind: Literal["image", "audio", "video", "document"]
+    source: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call the assistant made. `arguments` is the wire text; `chat` decides how a template sees it."""
+
+    id: str
+    name: str
+    arguments: str | dict[str, Any] | None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+Part = TextPart | MediaPart
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn. `index` is its place in the request, for error messages."""
+
+    role: Role
+    parts: tuple[Part, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning: str | None = None
+    index: int = 0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(p.text for p in self.parts if isinstance(p, TextPart))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool as offered. `parameters` reaches the template word for word."""
+
+    name: str
+    description: str | None
+    parameters: dict[str, Any] | None
+    strict: bool | None = None
+    raw: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A chat request of any API after parsing: what to render, how to sample, what to send back.
+
+    `sampling` holds only the fields the request gave; the server fills in defaults (`engine/defaults.py`).
+    """
+
+    messages: tuple[Message, ...]
+    model: str = ""
+    sampling: dict[str, Any] = field(default_factory=dict)
+    tools: tuple[ToolDefinition, ...] = ()
+    tool_choice: Any = "none"
+    stream: bool = False
+    include_usage: bool = False
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    priority: int = 0
+    cache_salt: str = ""
+    ignored_fields: tuple[str, ...] = ()
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartStart:
+    """A part of an answer begins. Parts of one choice never overlap."""
+
+    choice: int
+    kind: PartKind
+    id: str
+    name: str = ""  # tool calls
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartDelta:
+    """More of the open part: text, reasoning, or argument text."""
+
+    choice: int
+    text: str
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartEnd:
+    """The open part of a choice is complete."""
+
+    choice: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A choice is complete. `usage` is of the whole request so far."""
+
+    choice: int
+    reason: str  # stop, length, tool_calls, cancelled
+    usage: Usage
+    matched_stop: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The request ended with an error after its headers were sent."""
+
+    error: Exception
+
+
+ChatEvent = PartStart | PartDelta | PartEnd | Finish | Failed
