@@ -23,14 +23,14 @@ struct Kernels {
     GatedActivationFn gated_activation;
     ActivationFn activation;
     AddFn add;
-    ScaleFn scale;
     SoftCapFn soft_cap;
     RopeTableFn rope_table;
     RopeFn rope;
     // attention.h
     KvWriteFn kv_write;
     AttentionFn attention;
-    AttentionCombineFn attention_combine;
+    AttentionFoldFn attention_fold;
+    AttentionFinishFn attention_finish;
 };
 
 const Kernels& generic_kernels();
