@@ -18,8 +18,8 @@ enum class Format : int32_t { F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K
 enum class Layout : int32_t { R4 = 4, R8 = 8, R16 = 16 };
 
 // A weight matrix [rows, cols] in packed form; row i gives output i. `data` is 64-byte aligned, not owned.
-// Rows are padded to a multiple of the interleave and columns to a multiple of the format's group
-// (32, or 256 for the _K formats) with codes and scales that contribute exactly nothing.
+// Rows are padded to a multiple of the interleave with zeros, which contribute exactly nothing. Columns are a
+// multiple of the format's GGUF block (1, 32 or 256) and never padded. formats.h has the order of bytes.
 struct PackedMatrix {
     Format format = Format::F32;
     Layout layout = Layout::R8;
@@ -32,7 +32,9 @@ struct PackedMatrix {
     int64_t row_blocks() const { return (rows + interleave() - 1) / interleave(); }
 };
 
-inline bool is_float(Format f) { return f == Format::F32 || f == Format::F16 || f == Format::BF16; }
+[[maybe_unused]] static inline bool is_float(Format f) {
+    return f == Format::F32 || f == Format::F16 || f == Format::BF16;
+}
 
 // Activations of T tokens and K columns, quantised per token and group of 32 to int8 in [-127, 127].
 // Tokens are cut into blocks of kTokenBlock; within a block of n tokens the order is group-major, so that a
@@ -40,20 +42,20 @@ inline bool is_float(Format f) { return f == Format::F32 || f == Format::F16 || 
 //   codes  int8  [block][G][n][32]
 //   scales f32   [block][G][n]         x = scale * code
 //   sums   int16 [block][G][n][2]      sums of the codes of the first and second 16 of the group
-// G = ceil(K / 32), and for use with _K formats G is rounded up to a multiple of 8; the padding is zero
+// G = ceil(K / 32) rounded up to a multiple of 8 (padded_groups); the padding is zero
 // (code 0, scale 0, sum 0). A block starts at code byte kTokenBlock * block_index * G * 32.
 inline constexpr int64_t kTokenBlock = 64;
 inline constexpr int64_t kGroup = 32;
 
 struct QuantizedRows {
     int64_t tokens = 0;
-    int64_t cols = 0;    // K, unpadded
-    int64_t groups = 0;  // G, padded
-    int8_t* codes = nullptr;   // 64-byte aligned
-    float* scales = nullptr;   // 64-byte aligned
-    int16_t* sums = nullptr;   // 64-byte aligned
+    int64_t cols = 0;         // K, unpadded
+    int64_t groups = 0;       // G, padded
+    int8_t* codes = nullptr;  // 64-byte aligned
+    float* scales = nullptr;  // 64-byte aligned
+    int16_t* sums = nullptr;  // 64-byte aligned
 };
 
-inline int64_t padded_groups(int64_t cols) { return ((cols + 255) / 256) * 8; }
+[[maybe_unused]] static inline int64_t padded_groups(int64_t cols) { return ((cols + 255) / 256) * 8; }
 
 }  // namespace edgewise
