@@ -1,0 +1,153 @@
+"""POST /v1/chat/completions: the request as OpenAI and vLLM clients send it, the reply in one piece.
+
+The stream of chunks is in `chat_stream`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgewise.core.chat import ChatRequest
+from edgewise.core.sampling import MAX_LOGPROBS, UNLIMITED
+from edgewise.protocols.fields import Fields
+from edgewise.protocols.logprobs import LogprobWriter
+from edgewise.protocols.messages import read_messages, trailing_turn
+from edgewise.protocols.reply import (
+    Choice,
+    PromptEcho,
+    Reply,
+    ReplyHead,
+    ReplyOptions,
+    encode_usage,
+    read_reply_options,
+)
+from edgewise.protocols.sampling import check_sampling, read_max_tokens, read_sampling, refuse_unavailable
+
+MAX_CACHE_SALT_CHARS = 1024
+_RESERVED_KWARGS = ("messages", "tools", "chat_template", "tokenize")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedChat:
+    """A chat request and what its reply has to look like."""
+
+    chat: ChatRequest
+    reply: ReplyOptions
+
+
+def parse_request(body: object) -> ParsedChat:
+    """A decoded JSON body -> what it asks. Raises InvalidRequestError with the dotted `param`."""
+    fields = Fields.of(body, "")
+    refuse_unavailable(fields)
+    _refuse_here(fields)
+    messages, opens, continues = trailing_turn(read_messages(fields), fields)
+    sampling = read_sampling(fields)
+    if (limit := read_max_tokens(fields, "max_completion_tokens", "max_tokens", low=1)) is not None:
+        sampling["max_tokens"] = limit
+    logprobs = _read_logprobs(fields)
+    reply = replace(read_reply_options(fields, sampling), logprobs=logprobs)
+    sampling |= _engine_logprobs(reply)
+    check_sampling(sampling)
+    chat = ChatRequest(
+        messages=messages,
+        model=fields.string("model") or "",
+        sampling=sampling,
+        stream=reply.stream,
+        include_usage=reply.include_usage,
+        add_generation_prompt=opens,
+        continue_final_message=continues,
+        template_kwargs=_read_template_kwargs(fields),
+        priority=fields.integer("priority", low=-(2**63), high=2**63 - 1) or 0,
+        cache_salt=fields.string("cache_salt", max_len=MAX_CACHE_SALT_CHARS) or "",
+        extra={"add_special_tokens": fields.boolean("add_special_tokens")},
+    )
+    return ParsedChat(replace(chat, ignored_fields=fields.unread()), reply)
+
+
+def _refuse_here(fields: Fields) -> None:
+    if fields.get("chat_template"):
+        raise fields.fail("chat_template", "in a request is not allowed on this server")
+    for i, modality in enumerate(fields.strings("modalities") or ()):
+        if modality != "text":
+            raise fields.fail(f"modalities[{i}]", "must be text; this model makes nothing else", modality)
+
+
+def _read_logprobs(fields: Fields) -> int | None:
+    """Alternatives per token: `logprobs` says whether, `top_logprobs` how many (-1: the whole vocabulary)."""
+    wanted = fields.boolean("logprobs")
+    top = fields.integer("top_logprobs", low=UNLIMITED, high=MAX_LOGPROBS)
+    if top and not wanted:
+        raise fields.fail("top_logprobs", "needs logprobs to be true")
+    return (top or 0) if wanted else None
+
+
+def _engine_logprobs(reply: ReplyOptions) -> dict[str, int]:
+    """What the engine has to compute: what is shown, and the chosen token's where choices are ranked."""
+    if reply.logprobs is not None:
+        return {"logprobs": reply.logprobs}
+    return {"logprobs": 0} if reply.best_of > reply.num_choices else {}
+
+
+def _read_template_kwargs(fields: Fields) -> dict[str, Any]:
+    kwargs: dict[str, Any] = {}
+    if (given := fields.object("chat_template_kwargs")) is not None:
+        for name in _RESERVED_KWARGS:
+            if name in given.data:
+                raise given.fail(name, "is reserved and cannot be set")
+        kwargs = {name: value for name, value in given.data.items() if value not in (None, "auto")}
+    if (documents := fields.array("documents")) is not None:
+        kwargs["documents"] = documents
+    if fields.get("enable_thinking") is not None:
+        kwargs.setdefault("enable_thinking", fields.boolean("enable_thinking"))
+    return kwargs
+
+
+def encode_response(
+    head: ReplyHead, options: ReplyOptions, reply: Reply, writer: LogprobWriter, prompt: PromptEcho
+) -> dict[str, Any]:
+    """The `chat.completion` object. `prompt.text` is the continued assistant text, repeated when `echo` is asked."""
+    shown = reply.best(options.num_choices)
+    body: dict[str, Any] = {
+        "id": head.id,
+        "object": "chat.completion",
+        "created": head.created,
+        "model": head.model,
+        "choices": [_encode_choice(i, choice, options, writer, prompt) for i, choice in enumerate(shown)],
+        "usage": encode_usage(reply.usage),
+    }
+    if options.prompt_logprobs and prompt.logprobs is not None:
+        body["prompt_logprobs"] = writer.prompt(prompt.logprobs)
+    if options.token_ids:
+        body["prompt_token_ids"] = list(prompt.token_ids)
+    return body
+
+
+def _encode_choice(
+    index: int, choice: Choice, options: ReplyOptions, writer: LogprobWriter, prompt: PromptEcho
+) -> dict[str, Any]:
+    encoded: dict[str, Any] = {
+        "index": index,
+        "message": _encode_message(choice, prompt.text if options.echo else ""),
+        "logprobs": None if options.logprobs is None else writer.chat(choice.logprobs),
+        "finish_reason": choice.finish_reason,
+        "stop_reason": choice.matched_stop,
+    }
+    if options.token_ids:
+        encoded["token_ids"] = choice.token_ids
+    return encoded
+
+
+def _encode_message(choice: Choice, echoed: str) -> dict[str, Any]:
+    content = echoed + choice.text_of("text")
+    calls = [
+        {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": part.text}}
+        for part in choice.parts
+        if part.kind == "tool_call"
+    ]
+    message: dict[str, Any] = {"role": "assistant", "content": content if content or not calls else None}
+    if reasoning := choice.text_of("reasoning"):
+        message["reasoning"] = reasoning
+    if calls:
+        message["tool_calls"] = calls
+    return message
