@@ -6,18 +6,22 @@
 // A slot is (block_table[i / kKvBlock], i % kKvBlock) for index i of the sequence.
 //
 // Contract (every ISA, bit for bit; generic/attention.cpp is the definition). For one query row and head:
-//   The keys 0..i are cut at absolute multiples of kPartition. Within a partition, blocks of kKvBlock in ascending order:
-//     s_t = fma chain over the key_dim ascending, from 0, of q[d] * f32(k[d][t]); then s_t * scale; then soft cap if any;
-//           masked (future, outside window or chunk) = -inf
-//     m'  = max(m, max_t s_t); c = exp(m - m'); p_t = exp(s_t - m'); l = l * c + sum_t p_t
-//           (the sum: 8 lanes, lane j adds t = j, j+8, j+16, j+24 in order, then ((0+4)+(2+6))+((1+5)+(3+7)))
-//     a[d] = fma chain over t ascending of p_t * f32(v[t][d]), onto a[d] * c
-//     A block that is masked entirely is skipped. exp is vector_exp of numeric.h, the same polynomial in every ISA.
-//   Partitions are folded in ascending order: M' = max(M, m); C = exp(M - M'); e = exp(m - M');
-//     A[d] = fma(a[d], e, A[d] * C); L = fma(l, e, L * C)
-//   A sink s of the head joins last: M' = max(M, s); L = L * exp(M - M') + exp(s - M'); A *= exp(M - M').
+//   The keys the row sees (not future, inside window and chunk) are cut at absolute multiples of kPartition. Within a partition:
+//     s_t  = (fma chain over the key_dim ascending, from 0, of q[d] * f32(k[d][t])) * scale; then the soft cap, if any:
+//            cap * vector_tanh(s / cap)
+//     m    = max_t s_t, NaNs passed over; p_t = vector_exp(s_t - m)
+//     l    = sum_t p_t in 8 lanes: lane j adds t = j mod 8 ascending, then ((0+4)+(2+6))+((1+5)+(3+7))
+//     a[d] = fma chain over t ascending, from 0, of p_t * f32(v[t][d])
+//     A key the row does not see takes no part: whatever its bytes are, NaN too, they change nothing.
+//   Partitions are folded in ascending order, those without a visible key (l = 0) left out: M' = max(M, m); C = exp(M - M');
+//     e = exp(m - M'); A[d] = fma(a[d], e, A[d] * C); L = fma(l, e, L * C)
+//   A sink s of the head joins last: M' = max(M, s); L = fma(L, exp(M - M'), exp(s - M')); A[d] *= exp(M - M').
 //   out[d] = A[d] / L.
-// So a row's output depends on its own keys alone: not on tiles, threads, other rows or how the prompt was chunked.
+// So a row's output depends on its own keys alone: not on tiles, threads, other rows or how the prompt was chunked. A score of
+// NaN or +infinity makes the row's output NaN. The sign of a zero m and the payload of a NaN are open.
+//
+// One maximum for a whole partition, rather than a running one per block, keeps the sums of p v in registers or L1 without
+// rescaling, and lets the exponentials of 256 keys run as one loop.
 #pragma once
 
 #include "types.h"
@@ -58,6 +62,9 @@ struct AttentionArgs {
 };
 
 inline constexpr int64_t kMaxQueryRows = 64;
+// Query vectors (row, head) whose scores of a partition are held at once: 128 KiB, which leaves room in an L2 of 512 KiB
+// for their queries and accumulators up to a head size of 256.
+inline constexpr int64_t kScoreVectors = 128;
 
 int64_t attention_scratch_floats(int64_t group, int64_t key_dim, int64_t value_dim);
 
