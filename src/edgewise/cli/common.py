@@ -1,0 +1,83 @@
+"""What the commands share: errors as one line, the environment's settings, progress bars, the model argument."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgewise.core.errors import ConfigError, EdgewiseError
+
+ModelArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="catalog name, hf:OWNER/REPO/FILE, GGUF file, checkpoint folder or engine directory",
+        show_default=False,
+    ),
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="the same as the argument MODEL", show_default=False)
+]
+
+
+def fail(error: EdgewiseError) -> int:
+    """Print an expected error and its hint; returns the exit status."""
+    print(f"edgewise: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"  hint: {error.hint}", file=sys.stderr)
+    return 2 if isinstance(error, ConfigError) else 1
+
+
+def one_model(argument: str | None, option: str | None) -> str:
+    """The model named by argument or option. Raises ConfigError for none or two different ones."""
+    if argument and option and argument != option:
+        raise ConfigError(f"two models given: {argument!r} and --model {option!r}")
+    model = argument or option
+    if not model:
+        raise ConfigError(
+            "no model given", hint="for example: smollm2-135m-instruct (see `edgewise list`)"
+        )
+    return model
+
+
+def environment_path(name: str) -> Path | None:
+    """A folder named by an environment variable, or None."""
+    value = os.environ.get(name)
+    return Path(value).expanduser() if value else None
+
+
+def setup_logging(level: str) -> None:
+    """Log to stderr, one line a record."""
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    for noisy in ("httpx", "httpcore", "filelock", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+@contextmanager
+def progress_bar(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """A callback (what, done bytes, total bytes) that draws one bar per `what` on stderr."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        tasks: dict[str, int] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(what, total=total or None)
+            progress.update(tasks[what], completed=done, total=total or None)  # type: ignore[arg-type]
+
+        yield report
