@@ -1,8 +1,8 @@
 // The table of kernels for the instruction set in use. Filled once at start; ops call through it.
 //
-// Every folder named after an instruction set defines the functions of its namespace below. Such a file keeps all else
-// of its own `static`: an inline function shared with other files could be linked from the copy that was compiled
-// for the newer instruction set.
+// Every folder named after an instruction set defines the functions of its namespace below. Such a file keeps
+// all else of its own `static`: an inline function shared with other files could be linked from the copy that
+// was compiled for the newer instruction set.
 #pragma once
 
 #include <string>
@@ -45,23 +45,23 @@ struct Kernels {
 template <class Pointer>
 using Signature = std::remove_pointer_t<Pointer>;
 
-#define EDGEWISE_KERNELS_OF_AN_ISA                      \
-    Signature<QuantizeFn> quantize;                     \
-    Signature<LinearQuantizedFn> linear_quantized;      \
-    Signature<LinearFloatFn> linear_float;              \
-    Signature<RmsNormFn> rms_norm;                      \
-    Signature<LayerNormFn> layer_norm;                  \
-    Signature<GatedActivationFn> gated_activation;      \
-    Signature<ActivationFn> activation;                 \
-    Signature<AddFn> add;                               \
-    Signature<SoftCapFn> soft_cap;                      \
-    Signature<RopeTableFn> rope_table;                  \
-    Signature<RopeFn> rope;                             \
-    Signature<KvWriteFn> kv_write;                      \
-    Signature<AttentionFn> attention;                   \
-    Signature<AttentionFoldFn> attention_fold;          \
-    Signature<AttentionFinishFn> attention_finish;      \
-    Signature<MultiplyLoopFn> multiply_loop;            \
+#define EDGEWISE_KERNELS_OF_AN_ISA                 \
+    Signature<QuantizeFn> quantize;                \
+    Signature<LinearQuantizedFn> linear_quantized; \
+    Signature<LinearFloatFn> linear_float;         \
+    Signature<RmsNormFn> rms_norm;                 \
+    Signature<LayerNormFn> layer_norm;             \
+    Signature<GatedActivationFn> gated_activation; \
+    Signature<ActivationFn> activation;            \
+    Signature<AddFn> add;                          \
+    Signature<SoftCapFn> soft_cap;                 \
+    Signature<RopeTableFn> rope_table;             \
+    Signature<RopeFn> rope;                        \
+    Signature<KvWriteFn> kv_write;                 \
+    Signature<AttentionFn> attention;              \
+    Signature<AttentionFoldFn> attention_fold;     \
+    Signature<AttentionFinishFn> attention_finish; \
+    Signature<MultiplyLoopFn> multiply_loop;       \
     Signature<ReadLoopFn> read_loop;
 
 namespace generic {

@@ -1,0 +1,138 @@
+#include "pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace edgewise {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A stage's tail is at most one task long, some 10-30 us: within that a spinning thread leaves the barrier at
+// once. Beyond it the other thread has probably lost its core, perhaps to this very thread.
+constexpr auto kSpin = std::chrono::microseconds(30);
+// Between two steps the caller samples and schedules for 50-200 us. Waking a sleeping thread takes about as
+// long, so it stays awake for that time, but gives its core to whoever wants it.
+constexpr auto kYield = std::chrono::microseconds(250);
+constexpr int kPausesPerClockRead = 32;
+
+inline void pause_briefly() {
+#if defined(__x86_64__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+int checked_threads(int threads) {
+    if (threads < 1 || threads > kMaxThreads) {
+        throw std::invalid_argument("threads must be between 1 and " + std::to_string(kMaxThreads) +
+                                    ", got " + std::to_string(threads));
+    }
+    return threads;
+}
+
+void name_this_thread(int thread) {
+#if defined(__linux__)
+    pthread_setname_np(pthread_self(), ("edgewise-" + std::to_string(thread)).c_str());
+#else
+    (void)thread;
+#endif
+}
+
+}  // namespace
+
+void Team::barrier() {
+    uint32_t generation = generation_.load(std::memory_order_relaxed);  // stays until this thread has arrived
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) != threads_ - 1) return wait_while(generation);
+    arrived_.store(0, std::memory_order_relaxed);
+    next_.store(0, std::memory_order_relaxed);
+    stopped_ = failed_.load(std::memory_order_relaxed) ||
+               (stop_request_ && stop_request_->load(std::memory_order_relaxed));
+    // Sequentially consistent, as are the sleeper's two: either it is seen here or it sees the new
+    // generation.
+    generation_.store(generation + 1, std::memory_order_seq_cst);
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) generation_.notify_all();
+}
+
+void Team::wait_while(uint32_t generation) {
+    auto changed = [&] { return generation_.load(std::memory_order_acquire) != generation; };
+    Clock::time_point start = Clock::now();
+    for (auto waited = Clock::duration::zero(); waited < kYield; waited = Clock::now() - start) {
+        if (waited < kSpin) {
+            for (int i = 0; i < kPausesPerClockRead; i++) {
+                if (changed()) return;
+                pause_briefly();
+            }
+        } else {
+            if (changed()) return;
+            sched_yield();
+        }
+    }
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    generation_.wait(generation, std::memory_order_seq_cst);
+    sleepers_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Team::fail(std::exception_ptr error) {
+    std::lock_guard lock(error_mutex_);
+    if (!error_) error_ = std::move(error);
+    failed_.store(true, std::memory_order_relaxed);
+}
+
+// An idle worker waits at a barrier that the caller of run() completes: the start of a region, its stages and
+// its end are one and the same mechanism.
+Pool::Pool(int threads) : team_(checked_threads(threads)), process_(getpid()) {
+    for (int thread = 1; thread < threads; thread++) workers_.emplace_back(&Pool::work, this, thread);
+}
+
+Pool::~Pool() { close(); }
+
+void Pool::work(int thread) {
+    name_this_thread(thread);
+    for (;;) {
+        team_.barrier();
+        if (!body_) return;
+        (*body_)(team_, thread);
+        team_.barrier();
+    }
+}
+
+void Pool::run(const Body& body, const std::atomic<bool>* stop) {
+    std::lock_guard lock(mutex_);
+    if (closed_) throw std::runtime_error("the pool is closed");
+    if (getpid() != process_) throw std::runtime_error("a pool cannot be used in a forked process");
+    body_ = &body;
+    team_.stop_request_ = stop;
+    team_.failed_.store(false, std::memory_order_relaxed);
+    team_.error_ = nullptr;
+    team_.barrier();
+    body(team_, 0);
+    team_.barrier();
+    if (team_.error_) std::rethrow_exception(std::exchange(team_.error_, nullptr));
+}
+
+void Pool::close() {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(closed_, true)) return;
+    if (getpid() != process_) {  // the threads did not come along
+        for (std::thread& worker : workers_) worker.detach();
+        return;
+    }
+    body_ = nullptr;
+    team_.barrier();
+    for (std::thread& worker : workers_) worker.join();
+}
+
+}  // namespace edgewise
