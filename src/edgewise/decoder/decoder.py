@@ -72,11 +72,15 @@ class Decoder:
 
         Raises ValueError when rows, blocks or ids are out of range (our own bug, never a client's).
         """
+        if batch.parents is not None:
+            raise ValueError("tree drafts (Batch.parents) are not supported")
+        embeddings = None if batch.embeddings is None else (batch.embeddings.rows, batch.embeddings.values)
         finished = self._program.run(
             batch.token_ids, batch.positions, batch.row_starts, batch.context_lens, batch.block_tables,
-            batch.output_rows, batch.embeddings,
+            batch.output_rows, embeddings,
         )  # fmt: skip
-        return StepOutput(logits=self._program.logits(len(batch.output_rows)), cancelled=not finished)
+        wanted = len(batch.output_rows) if finished else 0
+        return StepOutput(logits=self._program.logits(wanted), cancelled=not finished)
 
     def cancel_step(self) -> None:
         """Ask the step in progress to stop between two operations; its output is then void."""
