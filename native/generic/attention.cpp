@@ -67,7 +67,8 @@ void attend(const AttentionArgs& args, Range keys, const float* q, float* max, f
         float weight = vector_exp(p[t - origin] - *max);
         lanes[t % 8] += weight;
         const uint16_t* value = value_of(args, t);
-        for (int64_t d = 0; d < args.kv.value_dim; ++d) acc[d] = std::fma(weight, half_to_float(value[d]), acc[d]);
+        for (int64_t d = 0; d < args.kv.value_dim; ++d)
+            acc[d] = std::fma(weight, half_to_float(value[d]), acc[d]);
     }
     *sum = sum_lanes(lanes);
 }
@@ -85,8 +86,8 @@ void attention(const AttentionArgs& args) {
     }
 }
 
-void attention_fold(int64_t n, int64_t value_dim, const float* max, const float* sum, const float* acc, float* run_max,
-                    float* run_sum, float* run_acc) {
+void attention_fold(int64_t n, int64_t value_dim, const float* max, const float* sum, const float* acc,
+                    float* run_max, float* run_sum, float* run_acc) {
     for (int64_t i = 0; i < n; ++i) {
         if (sum[i] == 0.0f) continue;
         float top = std::max(run_max[i], max[i]);
@@ -100,8 +101,9 @@ void attention_fold(int64_t n, int64_t value_dim, const float* max, const float*
     }
 }
 
-void attention_finish(int64_t rows, int64_t group, int64_t value_dim, const float* sinks, const float* run_max,
-                      const float* run_sum, const float* run_acc, float* out, int64_t out_stride) {
+void attention_finish(int64_t rows, int64_t group, int64_t value_dim, const float* sinks,
+                      const float* run_max, const float* run_sum, const float* run_acc, float* out,
+                      int64_t out_stride) {
     for (int64_t i = 0; i < rows * group; ++i) {
         float keep = 1.0f, total = run_sum[i];
         if (sinks) {
