@@ -28,8 +28,7 @@ void pack(Format format, Layout layout, int64_t rows, int64_t cols, const uint8_
 void unpack(const PackedMatrix& w, uint8_t* source);  // the inverse of pack, byte for byte
 void unpack_row(const PackedMatrix& w, int64_t row, float* out);
 
-// Bytes that the three arrays of QuantizedRows need for `tokens` x `cols`: multiples of 64, with room for a
-// kernel's vector loads beyond the last scale and sum.
+// Bytes that the three arrays of QuantizedRows need for `tokens` x `cols` (each rounded up to 64).
 struct QuantizedRowsSize {
     int64_t codes, scales, sums;
 };

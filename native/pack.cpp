@@ -118,7 +118,7 @@ void unpack_row(const PackedMatrix& w, int64_t row, float* out) {
 
 QuantizedRowsSize quantized_rows_size(int64_t tokens, int64_t cols) {
     const int64_t cells = tokens * padded_groups(cols);
-    return {round_up(cells * kGroup, 64), round_up(cells * 4, 64) + 64, round_up(cells * 4, 64) + 64};
+    return {round_up(cells * kGroup, 64), round_up(cells * 4, 64), round_up(cells * 4, 64)};
 }
 
 }  // namespace edgewise
