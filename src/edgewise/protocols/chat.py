@@ -57,7 +57,7 @@ def parse_request(body: object) -> ParsedChat:
         include_usage=reply.include_usage,
         add_generation_prompt=opens,
         continue_final_message=continues,
-        template_kwargs=_read_template_kwargs(fields),
+        template_kwargs=read_template_kwargs(fields),
         priority=fields.integer("priority", low=-(2**63), high=2**63 - 1) or 0,
         cache_salt=fields.string("cache_salt", max_len=MAX_CACHE_SALT_CHARS) or "",
         extra={"add_special_tokens": fields.boolean("add_special_tokens")},
@@ -89,7 +89,7 @@ def _engine_logprobs(reply: ReplyOptions) -> dict[str, int]:
     return {"logprobs": 0} if reply.best_of > reply.num_choices else {}
 
 
-def _read_template_kwargs(fields: Fields) -> dict[str, Any]:
+def read_template_kwargs(fields: Fields) -> dict[str, Any]:
     kwargs: dict[str, Any] = {}
     if (given := fields.object("chat_template_kwargs")) is not None:
         for name in _RESERVED_KWARGS:

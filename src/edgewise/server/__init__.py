@@ -1,0 +1,8 @@
+"""The HTTP server: routes, admission, keys, errors, metrics and the event streams. Formats of bodies are `protocols`."""
+
+from __future__ import annotations
+
+from edgewise.server.app import create_app
+from edgewise.server.options import ServerOptions
+
+__all__ = ["ServerOptions", "create_app"]

@@ -1,0 +1,93 @@
+"""The application: routes, middleware and shared state round one pipeline."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+import edgewise
+from edgewise.pipeline import Pipeline
+from edgewise.server import info_routes
+from edgewise.server.admission import AdmissionGate
+from edgewise.server.auth import ApiKeyMiddleware
+from edgewise.server.errors import install_error_handlers
+from edgewise.server.metrics import EngineMetrics, MetricsCollector
+from edgewise.server.options import ServerOptions
+from edgewise.server.routes import generation_router
+from edgewise.server.state import ServerState
+
+logger = logging.getLogger("edgewise.server")
+
+_LOOPBACK = ("127.", "localhost", "::1")
+
+
+def create_app(pipeline: Pipeline, options: ServerOptions | None = None) -> FastAPI:
+    """An ASGI application that serves `pipeline`. The caller closes the pipeline, after the application has shut down."""
+    options = options or ServerOptions()
+    state = ServerState(
+        pipeline=pipeline,
+        options=options,
+        gate=AdmissionGate(options.request_queue_size),
+        executor=ThreadPoolExecutor(options.parse_threads, thread_name_prefix="edgewise-prepare"),
+    )
+    app = FastAPI(
+        title="Edgewise",
+        version=edgewise.__version__,
+        root_path=options.root_path,
+        openapi_url=None,  # bodies are read by hand, so a generated schema would say nothing
+        lifespan=_lifespan,
+    )
+    if options.enable_metrics:
+        state.collector = _watch_engine(state)
+    app.state.edgewise = state
+    app.include_router(generation_router(options))
+    app.include_router(info_routes.router)
+    install_error_handlers(app)
+    _add_middleware(app, options)
+    return app
+
+
+def _watch_engine(state: ServerState) -> MetricsCollector:
+    """Listen to the engine and make its sums, and the server's own, readable."""
+    pipeline = state.pipeline
+    metrics = EngineMetrics(pipeline.max_model_len)
+    pipeline.engine.add_listener(metrics)
+    return MetricsCollector(
+        metrics,
+        state.model_name,
+        stats=pipeline.engine.stats,
+        num_refused=lambda: state.gate.num_refused,
+        ignored=lambda: dict(state.ignored.counts),
+        max_model_len=pipeline.max_model_len,
+        block_size=pipeline.engine.block_size,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    state: ServerState = app.state.edgewise
+    state.executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _add_middleware(app: FastAPI, options: ServerOptions) -> None:
+    """Outermost last: CORS headers belong on refusals too."""
+    if options.api_keys:
+        app.add_middleware(ApiKeyMiddleware, keys=options.api_keys)
+    elif not options.host.startswith(_LOOPBACK):
+        logger.warning("serving on %s without an API key: anybody who reaches it can use it", options.host)
+    if options.allowed_hosts:
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(options.allowed_hosts))
+    if options.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(options.allowed_origins),
+            allow_methods=["GET", "POST", "HEAD"],
+            allow_headers=["*"],
+        )

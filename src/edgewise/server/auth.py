@@ -1,0 +1,58 @@
+"""API keys: `Authorization: Bearer KEY` or `x-api-key: KEY`, compared in constant time. ASGI middleware."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Sequence
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from edgewise.server.errors import HttpError, error_response
+
+OPEN_PATHS = frozenset({"/", "/health", "/v1/health", "/ping"})
+"""Answered without a key: liveness says nothing about the model or its users."""
+
+
+class ApiKeyMiddleware:
+    """Answers 401 unless a request names one of `keys`. Only digests of the keys are kept."""
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+        self._app = app
+        self._digests = [_digest(key.encode()) for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._allowed(scope["headers"]):
+            await self._app(scope, receive, send)
+            return
+        refusal = HttpError(
+            401,
+            "Missing or wrong API key: send it as 'Authorization: Bearer KEY' or as 'x-api-key: KEY'.",
+            kind="authentication_error",
+            code="invalid_api_key",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+        await error_response(refusal)(scope, receive, send)
+
+    def _allowed(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        return any(self._known(key) for key in keys_of(headers))
+
+    def _known(self, key: bytes) -> bool:
+        """Compares with every key, so that the time taken tells nothing about which one was near."""
+        digest = _digest(key)
+        return any([hmac.compare_digest(digest, known) for known in self._digests])
+
+
+def keys_of(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """The keys a request carries, in either spelling; several headers may come together."""
+    keys = []
+    for name, value in headers:
+        if name == b"x-api-key":
+            keys.append(value.strip())
+        elif name == b"authorization" and value[:7].lower() == b"bearer ":
+            keys.append(value[7:].strip())
+    return keys
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

@@ -1,0 +1,82 @@
+"""One generating HTTP request from admission to its last byte: its place inside, its watch on the client, its source.
+
+The client's leaving is noticed in every phase: while the body is prepared, queued, in prefill, between tokens, streamed or
+not. The source is then cancelled, so the engine lets go of the request within a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from fastapi import Request
+
+from edgewise.core.chat import Failed
+from edgewise.pipeline import Pipeline, Prepared, Stream
+from edgewise.protocols.reply import Reply
+from edgewise.server.admission import Ticket
+from edgewise.server.errors import ClientGoneError
+from edgewise.server.sources import EventSource, MergedStreams
+
+
+class Exchange:
+    """Event loop only. `close` must be called once, whatever happened; it cancels what still runs."""
+
+    def __init__(self, request: Request, ticket: Ticket) -> None:
+        self._request = request
+        self._ticket = ticket
+        self._watch: asyncio.Task[None] | None = None
+        self._source: EventSource | None = None
+        self.streams: list[Stream] = []
+        self.client_gone = False
+
+    def watch_client(self) -> None:
+        """From now on the client's leaving cancels the request. Call after the body was read."""
+        self._watch = asyncio.create_task(self._until_disconnect())
+
+    async def _until_disconnect(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self.client_gone = True
+        if self._source is not None:
+            self._source.cancel()
+
+    def start(self, pipeline: Pipeline, prepared: Sequence[Prepared], num_choices: int) -> EventSource:
+        """Submit every prompt. Raises what `Pipeline.start` raises, with nothing left running."""
+        self.raise_if_gone()
+        streams: list[Stream] = []
+        try:
+            for one in prepared:
+                streams.append(pipeline.start(one))
+        except BaseException:
+            for stream in streams:
+                stream.cancel()
+            raise
+        self._source = streams[0] if len(streams) == 1 else MergedStreams(streams, num_choices)
+        self.streams = streams
+        return self._source
+
+    def raise_if_gone(self) -> None:
+        if self.client_gone:
+            raise ClientGoneError("the client closed its connection")
+
+    async def gather(self, num_choices: int) -> list[Reply]:
+        """One Reply per prompt, when all are complete. Raises the error that ended one, or ClientGoneError."""
+        assert self._source is not None
+        replies = [Reply.empty(num_choices) for _ in self.streams]
+        whole = Reply([choice for reply in replies for choice in reply.choices])
+        while events := await self._source.ready_events():
+            whole.add(events)
+            if isinstance(events[-1], Failed):
+                raise events[-1].error
+        self.raise_if_gone()
+        for reply, stream in zip(replies, self.streams, strict=True):
+            reply.usage = stream.usage
+        return replies
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._source is not None:
+            self._source.cancel()
+        self._ticket.leave()

@@ -1,0 +1,70 @@
+"""The route every generating endpoint takes: admit, read, parse, prepare, start, then answer in one piece or stream.
+
+Everything that can fail because of the request fails before the first header.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TypeVar
+
+from fastapi import Request
+from starlette.responses import Response
+
+from edgewise.protocols.logprobs import LogprobWriter
+from edgewise.protocols.reply import PromptEcho, ReplyHead
+from edgewise.server.errors import JsonResponse
+from edgewise.server.event_stream import EventStreamResponse
+from edgewise.server.exchange import Exchange
+from edgewise.server.formats import Format, with_usage_forced
+from edgewise.server.state import ServerState, client_of, state_of
+
+P = TypeVar("P")
+
+
+async def generate(request: Request, form: Format[P]) -> Response:
+    """Answer one request of a format. Raises EdgewiseError before headers; afterwards errors are events."""
+    state = state_of(request)
+    exchange = Exchange(request, state.gate.enter())
+    try:
+        response = await _answer(request, state, form, exchange)
+    except BaseException:
+        exchange.close()
+        raise
+    if not isinstance(response, EventStreamResponse):
+        exchange.close()
+    return response
+
+
+async def _answer(request: Request, state: ServerState, form: Format[P], exchange: Exchange) -> Response:
+    body = await state.read_json(request)
+    parsed = form.parse(body)
+    del body
+    state.check_model(form.model_of(parsed))
+    state.ignored.note(client_of(request), request.url.path, form.ignored_fields_of(parsed))
+    exchange.watch_client()
+    request_id = f"{form.id_prefix}-{uuid.uuid4().hex}"
+    prepared = await state.run(form.prepare, state.pipeline, parsed, request_id)
+    options = with_usage_forced(form.options_of(parsed), state.options.force_include_usage)
+    echoes = form.echoes(state.pipeline, parsed, prepared)
+    source = exchange.start(state.pipeline, prepared, options.best_of)
+    head = ReplyHead(options.request_id or request_id, int(time.time()), state.model_name)
+    writer = LogprobWriter(state.pipeline.tokenizer, tokens_as_ids=options.tokens_as_ids)
+    if not options.stream:
+        replies = await exchange.gather(options.best_of)
+        _note_prompt_logprobs(exchange, echoes)
+        return JsonResponse(form.encode_response(head, options, replies, writer, echoes))
+    return EventStreamResponse(
+        source,
+        form.stream_encoder(head, options, writer, echoes),
+        keep_alive_s=state.options.keep_alive_s,
+        before_encode=lambda: _note_prompt_logprobs(exchange, echoes),
+        on_close=exchange.close,
+    )
+
+
+def _note_prompt_logprobs(exchange: Exchange, echoes: list[PromptEcho]) -> None:
+    """The prompt's logprobs come with its first token, after the echoes were made."""
+    for echo, stream in zip(echoes, exchange.streams, strict=True):
+        echo.logprobs = stream.prompt_logprobs

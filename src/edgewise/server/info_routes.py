@@ -1,0 +1,126 @@
+"""Everything that generates nothing: models, health, versions, metrics, tokens, the prefix cache."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import PlainTextResponse, Response
+
+import edgewise
+from edgewise.core.errors import InvalidRequestError
+from edgewise.protocols.models import encode_models
+from edgewise.protocols.tokenize import encode_detokenize, encode_tokenize, parse_detokenize, parse_tokenize
+from edgewise.server import info, metrics
+from edgewise.server.errors import JsonResponse
+from edgewise.server.state import ServerState, client_of, state_of
+
+router = APIRouter()
+
+
+@router.api_route("/", methods=["GET", "HEAD"])
+async def root(request: Request) -> Response:
+    """A page for people who open the address; clients probe it with HEAD."""
+    return PlainTextResponse(f"Edgewise {edgewise.__version__} serves {state_of(request).model_name}.\n")
+
+
+@router.get("/health")
+@router.get("/v1/health")
+async def health(request: Request) -> Response:
+    """200 while requests can be answered, 503 once the engine has stopped."""
+    state = state_of(request)
+    stats = state.pipeline.engine.stats()
+    alive = state.pipeline.engine.alive
+    body = {
+        "status": "ok" if alive else "error",
+        "model": state.model_name,
+        "active_requests": stats.num_running,
+        "queued_requests": stats.num_waiting,
+    }
+    return JsonResponse(body, 200 if alive else 503)
+
+
+@router.api_route("/ping", methods=["GET", "POST"])
+async def ping(request: Request) -> Response:
+    return Response(status_code=200 if state_of(request).pipeline.engine.alive else 503)
+
+
+@router.get("/version")
+async def version() -> Response:
+    return JsonResponse({"version": edgewise.__version__})
+
+
+@router.get("/v1/models")
+@router.get("/models")
+async def list_models(request: Request) -> Response:
+    return JsonResponse(encode_models(info.models(state_of(request))))
+
+
+@router.get("/v1/models/{name:path}")
+async def one_model(request: Request, name: str) -> Response:
+    for model in info.models(state_of(request)):
+        if model["id"] == name:
+            return JsonResponse(model)
+    raise InvalidRequestError(
+        f"The model {name!r} is not served here.", param="model", code="model_not_found"
+    )
+
+
+@router.get("/props")
+async def props(request: Request) -> Response:
+    state = state_of(request)
+    return JsonResponse(info.props(state, state.pipeline.engine.stats()))
+
+
+@router.get("/server_info")
+async def server_info(request: Request) -> Response:
+    return JsonResponse(info.server_info(state_of(request)))
+
+
+@router.get("/metrics")
+async def prometheus(request: Request) -> Response:
+    state = state_of(request)
+    if state.collector is None:
+        return JsonResponse({"error": "metrics are turned off"}, 404)
+    return Response(await state.run(metrics.render, state.collector), media_type=metrics.CONTENT_TYPE)
+
+
+@router.post("/reset_prefix_cache")
+async def reset_prefix_cache(request: Request) -> Response:
+    """Whether every block could be let go; blocks in use stay."""
+    state = state_of(request)
+    return JsonResponse({"success": bool(await state.run(state.pipeline.engine.reset_prefix_cache))})
+
+
+@router.post("/tokenize")
+async def tokenize(request: Request) -> Response:
+    state = state_of(request)
+    parsed = parse_tokenize(await state.read_json(request))
+    state.check_model(parsed.model)
+    state.ignored.note(client_of(request), "/tokenize", parsed.ignored_fields)
+    if parsed.chat is not None:
+        ids = await state.run(state.pipeline.tokenize_chat, parsed.chat)
+    else:
+        ids = await state.run(
+            state.pipeline.tokenizer.encode,
+            parsed.prompt or "",
+            add_special_tokens=parsed.add_special_tokens,
+            parse_special=True,
+        )
+    strs = _token_strs(state, ids) if parsed.return_token_strs else None
+    return JsonResponse(encode_tokenize(ids, strs, state.pipeline.max_model_len))
+
+
+def _token_strs(state: ServerState, ids: list[int]) -> list[str]:
+    return [state.pipeline.tokenizer.token_text(token_id) for token_id in ids]
+
+
+@router.post("/detokenize")
+async def detokenize(request: Request) -> Response:
+    state = state_of(request)
+    ids = parse_detokenize(await state.read_json(request))
+    vocab_size = state.pipeline.tokenizer.vocab_size
+    for i, token_id in enumerate(ids):
+        if token_id >= vocab_size:
+            rule = f"is {token_id}, outside the vocabulary (0 to {vocab_size - 1})"
+            raise InvalidRequestError(f"tokens[{i}] {rule}", param=f"tokens[{i}]")
+    text = await state.run(state.pipeline.tokenizer.decode, ids, skip_special_tokens=False)
+    return JsonResponse(encode_detokenize(text))

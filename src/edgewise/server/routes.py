@@ -1,0 +1,28 @@
+"""The generating endpoints."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from edgewise.server.formats import ChatFormat, CompletionFormat
+from edgewise.server.generate import generate
+from edgewise.server.options import ServerOptions
+
+
+def generation_router(options: ServerOptions) -> APIRouter:
+    router = APIRouter()
+    chat = ChatFormat()
+    completion = CompletionFormat(options.max_pending_batch_prompts)
+
+    @router.post("/v1/chat/completions")
+    @router.post("/chat/completions")
+    async def chat_completions(request: Request) -> Response:
+        return await generate(request, chat)
+
+    @router.post("/v1/completions")
+    @router.post("/completions")
+    async def completions(request: Request) -> Response:
+        return await generate(request, completion)
+
+    return router

@@ -1,0 +1,79 @@
+"""What the routes share: the pipeline, the options, the gate, the executor, the counters."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, ParamSpec, TypeVar
+
+from fastapi import Request
+
+from edgewise.core.errors import InvalidRequestError
+from edgewise.pipeline import Pipeline
+from edgewise.server.admission import AdmissionGate
+from edgewise.server.bodies import read_json
+from edgewise.server.ignored import IgnoredFields
+from edgewise.server.metrics import MetricsCollector
+from edgewise.server.options import ServerOptions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_ANONYMOUS_NAMES = ("", "local")
+
+
+@dataclass(slots=True)
+class ServerState:
+    """One application's state. Event loop only, except what the executor runs."""
+
+    pipeline: Pipeline
+    options: ServerOptions
+    gate: AdmissionGate
+    executor: ThreadPoolExecutor
+    collector: MetricsCollector | None = None  # None: metrics are turned off
+    ignored: IgnoredFields = field(default_factory=IgnoredFields)
+    created_s: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def model_name(self) -> str:
+        return self.options.served_model_name or self.pipeline.model_name or "default"
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        return (self.model_name, *self.options.model_aliases)
+
+    def check_model(self, name: str) -> None:
+        """Raises InvalidRequestError (404) for a name that is not served, where names are strict."""
+        if self.options.strict_model_names and name not in _ANONYMOUS_NAMES and name not in self.model_names:
+            raise InvalidRequestError(
+                f"The model {name!r} is not served here; {self.model_name!r} is.",
+                param="model",
+                code="model_not_found",
+            )
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run something that blocks (templates, tokenising) beside the event loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.executor, lambda: function(*args, **kwargs))
+
+    async def read_json(self, request: Request) -> Any:
+        return await read_json(
+            request,
+            self.executor,
+            max_bytes=self.options.max_body_bytes,
+            timeout_s=self.options.body_timeout_s,
+        )
+
+
+def state_of(request: Request) -> ServerState:
+    state: ServerState = request.app.state.edgewise
+    return state
+
+
+def client_of(request: Request) -> str:
+    """Who asks, for log lines: address and program."""
+    host = request.client.host if request.client else "?"
+    return f"{host} ({request.headers.get('user-agent', 'unknown client')[:64]})"
