@@ -35,9 +35,7 @@ def log_softmax(logits: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
 
 
-def divergence(
-    truth: npt.NDArray[np.floating], other: npt.NDArray[np.floating]
-) -> npt.NDArray[np.float64]:
+def divergence(truth: npt.NDArray[np.floating], other: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     """KL(truth || other) of every row, nats."""
     parts = []
     for begin in range(0, len(truth), ROWS):

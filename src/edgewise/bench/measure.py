@@ -17,9 +17,11 @@ from edgewise import _native
 from edgewise.bench.engine_under_test import EngineUnderTest
 from edgewise.bench.figure import Figure, rate_figure
 from edgewise.bench.peer import PeerError, PeerProcess, find_interpreter
+from edgewise.bench.prefix import prefix_hit_seconds
+from edgewise.core.errors import ConfigError
 from edgewise.core.spec import DecoderSpec
 
-Report = Callable[[str], None]
+GROUPS = ("decode", "prefill", "long_decode", "prefix_hit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class BenchOptions:
     budget_s: float = 90.0
     prefills: tuple[int, ...] = (512, 4096)
     batches: tuple[int, ...] = (1, 4, 8, 16)
-    long_context: int = 8000  # 0: skip
+    long_context: int = 8000
+    figures: tuple[str, ...] | None = None  # of GROUPS; None: all
 
 
 @dataclass(slots=True)
@@ -106,12 +109,16 @@ class Bench:
     """One run over one model. `figures()` yields each figure as soon as it is measured."""
 
     def __init__(self, options: BenchOptions) -> None:
+        unknown = set(options.figures or ()) - set(GROUPS)
+        if unknown:
+            raise ConfigError(
+                f"unknown figures: {', '.join(sorted(unknown))}", hint=f"of: {', '.join(GROUPS)}"
+            )
         self.options = options
         most = max([*options.prefills, options.long_context + 128, *(b * 256 for b in options.batches)])
         self.ours = EngineUnderTest(options.model, options.threads, isa=options.isa, max_tokens=most + 64)
         self.peer = PeerSide(options) if options.peer else None
         self.machine = Machine(0.0, 0.0)
-        self._loaded_rss = peak_rss_bytes()
 
     def close(self) -> None:
         self.ours.decoder.close()
@@ -120,13 +127,16 @@ class Bench:
 
     def figures(self) -> Iterator[Figure]:
         options = self.options
+        wanted = options.figures or GROUPS
         yield from self._machine()
-        for batch in options.batches:
+        for batch in options.batches if "decode" in wanted else ():
             yield self._decode(batch, context=64)
-        for tokens in options.prefills:
+        for tokens in options.prefills if "prefill" in wanted else ():
             yield self._prefill(tokens)
-        if options.long_context:
+        if "long_decode" in wanted:
             yield self._decode(1, context=options.long_context)
+        if "prefix_hit" in wanted:
+            yield prefix_hit(options)
         yield self._load()
         yield self._peak_memory()
 
@@ -195,6 +205,18 @@ class Bench:
             "peak_memory", ours, "bytes",
             peer_name=self.options.peer, peer=peer, ratio=peer / ours if peer else None,
         )  # fmt: skip
+
+
+def prefix_hit(options: BenchOptions) -> Figure:
+    """Time to the first token of 4,096 cached and 16 new tokens, beside the time of reading them all."""
+    hot, cold = prefix_hit_seconds(
+        options.model, threads=options.threads, isa=options.isa, cached=4096, new=16, samples=options.samples
+    )
+    value = statistics.median(hot)
+    return Figure(
+        "prefix_hit", value, "s", tuple(hot),
+        details={"tokens": 4112, "cold_s": statistics.median(cold), "share_of_cold": value / statistics.median(cold)},
+    )  # fmt: skip
 
 
 def peak_rss_bytes() -> int:

@@ -9,7 +9,10 @@ from typing import Any
 
 from edgewise.core.errors import ConfigError, EdgewiseError
 
-PEERS = {"llama.cpp": ("llama-cpp-python", "llama_cpp"), "ik_llama.cpp": ("ik-llama-cpp-python", "ik_llama_cpp._ctypes_api")}
+PEERS = {
+    "llama.cpp": ("llama-cpp-python", "llama_cpp"),
+    "ik_llama.cpp": ("ik-llama-cpp-python", "ik_llama_cpp._ctypes_api"),
+}
 
 
 class PeerError(EdgewiseError):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from edgewise.checkpoints.progress import Progress, ProgressCallback, silent
+from edgewise.checkpoints.settings import StoreSettings, settings_from_environment
 from edgewise.core.errors import ConfigError, EdgewiseError
 
 ModelArgument = Annotated[
@@ -41,9 +43,7 @@ def one_model(argument: str | None, option: str | None) -> str:
         raise ConfigError(f"two models given: {argument!r} and --model {option!r}")
     model = argument or option
     if not model:
-        raise ConfigError(
-            "no model given", hint="for example: smollm2-135m-instruct (see `edgewise list`)"
-        )
+        raise ConfigError("no model given", hint="for example: smollm2-135m-instruct (see `edgewise list`)")
     return model
 
 
@@ -63,21 +63,29 @@ def setup_logging(level: str) -> None:
 
 
 @contextmanager
-def progress_bar(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
-    """A callback (what, done bytes, total bytes) that draws one bar per `what` on stderr."""
+def progress_bar(quiet: bool = False) -> Iterator[ProgressCallback]:
+    """A callback that draws one bar per stage on stderr; it draws nothing when stderr is not a terminal."""
     if quiet or not sys.stderr.isatty():
-        yield lambda what, done, total: None
+        yield silent
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        tasks: dict[str, int] = {}
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
 
-        def report(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = progress.add_task(what, total=total or None)
-            progress.update(tasks[what], completed=done, total=total or None)  # type: ignore[arg-type]
+        def report(progress: Progress) -> None:
+            total = progress.total_bytes or None
+            if progress.stage not in tasks:
+                tasks[progress.stage] = bars.add_task(progress.stage, total=total)
+            text = f"{progress.stage} {progress.detail}".strip()
+            bars.update(tasks[progress.stage], completed=progress.done_bytes, total=total, description=text)
 
         yield report
+
+
+def store_settings() -> StoreSettings:
+    """Where models are kept and fetched from, as the environment says."""
+    return settings_from_environment(os.environ)

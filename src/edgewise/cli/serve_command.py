@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from edgewise.cli.common import ModelArgument, ModelOption, environment_path, one_model, setup_logging
+from edgewise.cli.common import (
+    ModelArgument,
+    ModelOption,
+    environment_path,
+    one_model,
+    progress_bar,
+    setup_logging,
+)
 from edgewise.core.errors import ConfigError
 
 logger = logging.getLogger("edgewise.cli")
@@ -28,7 +37,7 @@ NOT_YET = {
 
 
 def _positive_or_auto(value: str | None) -> int | None:
-    """"auto", "0" and absence mean that Edgewise decides; anything else is a number."""
+    """ "auto", "0" and absence mean that Edgewise decides; anything else is a number."""
     if value in (None, "auto", "0"):
         return None
     try:
@@ -50,6 +59,7 @@ def command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 picks a free one")] = 8000,
     served_model_name: Annotated[str | None, typer.Option(help="name in /v1/models and in replies")] = None,
     api_key: Annotated[list[str] | None, typer.Option(help="accept only this key (repeatable); also EDGEWISE_API_KEY")] = None,
+    alias: Annotated[list[str] | None, typer.Option(help="a further name for the model (repeatable)")] = None,
     strict_model_names: Annotated[bool, typer.Option(help="answer unknown model names with 404")] = False,
     tokenizer_config: Annotated[Path | None, typer.Option(help="tokenizer_config.json whose chat_template replaces the model's")] = None,
     chat_template: Annotated[Path | None, typer.Option(help="file with a chat template that replaces the model's")] = None,
@@ -92,7 +102,8 @@ def command(
     spec_decode_engine_dir: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:  # fmt: skip
     given: dict[str, Any] = dict(locals())
-    from edgewise.config import CacheOptions, Config, EngineOptions, ModelOptions, ServerOptions
+    from edgewise.config import CacheOptions, Config, EngineOptions, ModelOptions
+    from edgewise.server import ServerOptions
 
     refuse_missing_capabilities(given)
     setup_logging(log_level)
@@ -123,22 +134,27 @@ def command(
             engine_cache_max_size_gb=engine_cache_max_size_gb,
             clear_engine_cache=clear_engine_cache,
         ),
-        server=ServerOptions(
-            host=host,
-            port=port,
-            api_keys=tuple(api_key or ()) or environment_keys(),
-            allowed_origins=tuple(cors_origin or ()),
-            max_body_bytes=max_body_mb << 20,
-            request_queue_size=request_queue_size,
-            keep_alive_s=keep_alive_s,
-            force_include_usage=enable_force_include_usage,
-            strict_model_names=strict_model_names,
-            log_level=log_level,  # type: ignore[arg-type]
-        ),
     )  # fmt: skip
-    from edgewise.server.run import serve
+    options = ServerOptions(
+        host=host,
+        port=port,
+        api_keys=tuple(api_key or ()) or environment_keys(),
+        allowed_origins=tuple(cors_origin or ()),
+        max_body_bytes=max_body_mb << 20,
+        request_queue_size=request_queue_size,
+        keep_alive_s=keep_alive_s,
+        force_include_usage=enable_force_include_usage,
+        strict_model_names=strict_model_names,
+        log_level=log_level,  # type: ignore[arg-type]
+        model_aliases=tuple(alias or ()),
+        environment={k: v for k, v in os.environ.items() if k.startswith(("EDGEWISE_", "VLLM_"))},
+    )
+    from edgewise.pipeline import load_pipeline
+    from edgewise.server import serve
 
-    serve(config)
+    with progress_bar() as report:
+        pipeline = load_pipeline(config, progress=report)
+    serve(pipeline, options)
 
 
 def refuse_missing_capabilities(given: dict[str, Any]) -> None:
@@ -146,7 +162,9 @@ def refuse_missing_capabilities(given: dict[str, Any]) -> None:
     for name, capability in NOT_YET.items():
         if given.get(name) not in (None, False, "none"):
             flag = "--" + name.replace("_", "-")
-            raise ConfigError(f"{flag}: {capability} is not available in this version", hint="leave the flag out")
+            raise ConfigError(
+                f"{flag}: {capability} is not available in this version", hint="leave the flag out"
+            )
 
 
 def note_pointless_flags(given: dict[str, Any]) -> None:
@@ -168,8 +186,6 @@ def same_option(first: str, value: str | None, second: str, other: str | None) -
 
 def template_text(template: Path | None, tokenizer_config: Path | None) -> str | None:
     """The chat template given as a file or inside a tokenizer_config.json; None: the model's own."""
-    import json
-
     if template and tokenizer_config:
         raise ConfigError("--chat-template and --tokenizer-config both replace the template; give one")
     path = template or tokenizer_config
@@ -192,6 +208,4 @@ def template_text(template: Path | None, tokenizer_config: Path | None) -> str |
 
 def environment_keys() -> tuple[str, ...]:
     """API keys of EDGEWISE_API_KEY, separated by commas."""
-    import os
-
     return tuple(key.strip() for key in os.environ.get("EDGEWISE_API_KEY", "").split(",") if key.strip())

@@ -89,12 +89,18 @@ class _Compiler:
 
     def attention(self, index: int, layer: LayerSpec, x: int) -> None:
         spec, a, name = self.spec, _attention_of(layer), f"layers.{index}.attn"
-        q_dim, k_dim, v_dim = a.num_heads * a.head_dim, a.num_kv_heads * a.head_dim, a.num_kv_heads * a.value_dim
+        q_dim, k_dim, v_dim = (
+            a.num_heads * a.head_dim,
+            a.num_kv_heads * a.head_dim,
+            a.num_kv_heads * a.value_dim,
+        )
         q, k, v = self.buffer("q", q_dim), self.buffer("k", k_dim), self.buffer("v", v_dim)
         targets = []
         for part, width, dest in (("q", q_dim, q), ("k", k_dim, k), ("v", v_dim, v)):
             bias = self.weights.optional_vector(f"{name}.{part}.bias", width, present=a.qkv_bias)
-            targets.append((self.weights.matrix(f"{name}.{part}.weight", width, spec.embed_dim), bias, dest, 0))
+            targets.append(
+                (self.weights.matrix(f"{name}.{part}.weight", width, spec.embed_dim), bias, dest, 0)
+            )
         self.program.linear(x, targets, norm=self.norm(f"layers.{index}.attn_norm", spec.embed_dim))
         mixed = self.buffer("mixed", a.num_heads * a.value_dim)
         self.program.attention(
@@ -105,7 +111,9 @@ class _Compiler:
             spec.norm_eps, a.kind, a.window, a.soft_cap,
             self.weights.optional_vector(f"{name}.sinks", a.num_heads, present=a.sinks),
         )  # fmt: skip
-        self.project(f"{name}.o", mixed, a.num_heads * a.value_dim, x, a.out_bias, layer, f"layers.{index}.attn")
+        self.project(
+            f"{name}.o", mixed, a.num_heads * a.value_dim, x, a.out_bias, layer, f"layers.{index}.attn"
+        )
 
     def mlp(self, index: int, layer: LayerSpec, x: int) -> None:
         m, name = layer.mlp, f"layers.{index}.mlp"
@@ -150,7 +158,12 @@ class _Compiler:
         wanted = self.program.output_buffer(spec.embed_dim)
         self.program.gather_outputs(x, wanted)
         self.program.head(
-            wanted, matrix, self.norm("final_norm", spec.embed_dim), bias, spec.logit_scale, spec.logit_soft_cap
+            wanted,
+            matrix,
+            self.norm("final_norm", spec.embed_dim),
+            bias,
+            spec.logit_scale,
+            spec.logit_soft_cap,
         )
 
 

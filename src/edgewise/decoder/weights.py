@@ -40,9 +40,7 @@ class Weights:
         """A plain vector f32[size]."""
         values = self._bytes(name).view(np.float32)
         if values.size != size:
-            raise EngineDirError(
-                f"{self._dir.path}: tensor {name!r} has {values.size} values, not {size}"
-            )
+            raise EngineDirError(f"{self._dir.path}: tensor {name!r} has {values.size} values, not {size}")
         return values
 
     def optional_vector(self, name: str, size: int, *, present: bool) -> npt.NDArray[np.float32] | None:
