@@ -1,0 +1,98 @@
+"""Measures the catalog's text models beside both peers and writes docs/benchmarks.md. Takes a while; run it on an idle machine.
+
+Usage: python benchmarks/report.py [--models A,B] [--peers llama.cpp,ik_llama.cpp] [--samples N] [--budget-s S]
+Every line of the report comes from `edgewise bench MODEL --peer PEER --json`; the raw lines are kept in docs/benchmarks.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
+MODELS = "smollm2-135m-instruct,qwen2.5-coder-0.5b-instruct,qwen2.5-coder-1.5b-instruct"
+PEERS = "llama.cpp,ik_llama.cpp"
+
+
+def run(model: str, peer: str, arguments: argparse.Namespace) -> list[dict[str, object]]:
+    """The figures of one model beside one peer, echoed as they come."""
+    command = [sys.executable, "-m", "edgewise.cli", "bench", model, "--peer", peer, "--json"]
+    command += ["--samples", str(arguments.samples), "--budget-s", str(arguments.budget_s)]
+    figures = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            figures.append({"model": model, "beside": peer, **json.loads(line)})
+    if process.returncode:
+        sys.exit(f"{' '.join(command)} ended with status {process.returncode}")
+    return figures
+
+
+def label(figure: dict[str, object]) -> str:
+    parts = [f"{name} {figure[name]}" for name in ("batch", "tokens", "context") if name in figure]
+    return f"{figure['figure']} ({', '.join(parts)})" if parts else str(figure["figure"])
+
+
+def number(value: object, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def cpu_name() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def report(figures: list[dict[str, object]], arguments: argparse.Namespace) -> str:
+    today = datetime.date.today().isoformat()
+    lines = [
+        "# Benchmarks",
+        "",
+        f"Made by `make bench` on {today}: {cpu_name()}, {len(os.sched_getaffinity(0))} cores. Medians of up to {arguments.samples}",
+        "samples, ours and the peer's runs in turn; ratio above 1: better than the peer. The peer runs through llama_decode in its own process",
+        "with as many threads, flash attention on or off, the better counted. Our decode times include sampling. Shares are of the read bandwidth (decode,",
+        "bytes of the weight file) or of the 8-bit multiply-add peak (prefill, and decode where that is nearer), measured in the same run.",
+        "",
+    ]
+    for model in dict.fromkeys(str(f["model"]) for f in figures):
+        lines += [
+            f"## {model}",
+            "",
+            "| figure | peer | ours | unit | share of limit | peer's | ratio |",
+            "|---|---|---:|---|---:|---:|---:|",
+        ]
+        for f in figures:
+            if f["model"] == model:
+                lines.append(
+                    f"| {label(f)} | {f['beside'] if 'peer' in f else ''} | {number(f['value'], ',.4g')} | {f['unit']} "
+                    f"| {number(f.get('share_of_limit'), '.0%')} | {number(f.get('peer'), ',.4g')} | {number(f.get('ratio'), '.2f')} |"
+                )
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", default=MODELS)
+    parser.add_argument("--peers", default=PEERS)
+    parser.add_argument("--samples", type=int, default=5)
+    parser.add_argument("--budget-s", type=float, default=60.0)
+    arguments = parser.parse_args()
+    figures = []
+    for model in arguments.models.split(","):
+        for peer in arguments.peers.split(","):
+            figures += run(model, peer, arguments)
+    (DOCS / "benchmarks.jsonl").write_text("".join(json.dumps(f) + "\n" for f in figures))
+    (DOCS / "benchmarks.md").write_text(report(figures, arguments))
+
+
+if __name__ == "__main__":
+    main()
