@@ -12,10 +12,11 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import edgewise
+from edgewise.config import BLOCK_SIZE
 from edgewise.pipeline import Pipeline
 from edgewise.server import info_routes
 from edgewise.server.admission import AdmissionGate
-from edgewise.server.auth import ApiKeyMiddleware
+from edgewise.server.auth import ApiKeyMiddleware, is_loopback
 from edgewise.server.errors import install_error_handlers
 from edgewise.server.metrics import EngineMetrics, MetricsCollector
 from edgewise.server.options import ServerOptions
@@ -23,8 +24,6 @@ from edgewise.server.routes import generation_router
 from edgewise.server.state import ServerState
 
 logger = logging.getLogger("edgewise.server")
-
-_LOOPBACK = ("127.", "localhost", "::1")
 
 
 def create_app(pipeline: Pipeline, options: ServerOptions | None = None) -> FastAPI:
@@ -65,7 +64,7 @@ def _watch_engine(state: ServerState) -> MetricsCollector:
         num_refused=lambda: state.gate.num_refused,
         ignored=lambda: dict(state.ignored.counts),
         max_model_len=pipeline.max_model_len,
-        block_size=pipeline.engine.block_size,
+        block_size=pipeline.resolved.block_size if pipeline.resolved else BLOCK_SIZE,
     )
 
 
@@ -80,7 +79,7 @@ def _add_middleware(app: FastAPI, options: ServerOptions) -> None:
     """Outermost last: CORS headers belong on refusals too."""
     if options.api_keys:
         app.add_middleware(ApiKeyMiddleware, keys=options.api_keys)
-    elif not options.host.startswith(_LOOPBACK):
+    elif not is_loopback(options.host):
         logger.warning("serving on %s without an API key: anybody who reaches it can use it", options.host)
     if options.allowed_hosts:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(options.allowed_hosts))

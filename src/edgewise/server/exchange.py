@@ -44,16 +44,10 @@ class Exchange:
     def start(self, pipeline: Pipeline, prepared: Sequence[Prepared], num_choices: int) -> EventSource:
         """Submit every prompt. Raises what `Pipeline.start` raises, with nothing left running."""
         self.raise_if_gone()
-        streams: list[Stream] = []
-        try:
-            for one in prepared:
-                streams.append(pipeline.start(one))
-        except BaseException:
-            for stream in streams:
-                stream.cancel()
-            raise
-        self._source = streams[0] if len(streams) == 1 else MergedStreams(streams, num_choices)
-        self.streams = streams
+        for one in prepared:  # where one fails, `close` cancels the others
+            self.streams.append(pipeline.start(one))
+        single = len(self.streams) == 1
+        self._source = self.streams[0] if single else MergedStreams(self.streams, num_choices)
         return self._source
 
     def raise_if_gone(self) -> None:
@@ -77,6 +71,6 @@ class Exchange:
     def close(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        if self._source is not None:
-            self._source.cancel()
+        for stream in self.streams:
+            stream.cancel()
         self._ticket.leave()

@@ -133,11 +133,8 @@ class CompletionFormat:
         prompt: completions.Prompt,
         request_id: str,
     ) -> Prepared:
-        if parsed.suffix is not None:
-            assert isinstance(prompt, str)
-            prompt = fill_in_the_middle(pipeline, prompt, parsed.suffix)
         return pipeline.prepare_prompt(
-            prompt,
+            prompt if parsed.suffix is None else fill_in_the_middle(pipeline, prompt, parsed.suffix),
             parsed.sampling,
             request_id=request_id,
             defaults=COMPLETIONS,
@@ -178,8 +175,9 @@ class CompletionFormat:
         return completions.CompletionStreamEncoder(head, options, writer, echoes)
 
 
-def fill_in_the_middle(pipeline: Pipeline, prefix: str, suffix: str) -> list[int]:
+def fill_in_the_middle(pipeline: Pipeline, prefix: completions.Prompt, suffix: str) -> list[int]:
     """The prompt, in token ids, that asks for the text between. Raises InvalidRequestError without such tokens."""
+    assert isinstance(prefix, str), "parse_request lets a suffix through with text prompts only"
     tokenizer = pipeline.tokenizer
     fim = tokenizer.fim
     if fim is None:

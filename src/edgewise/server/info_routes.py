@@ -9,7 +9,7 @@ import edgewise
 from edgewise.core.errors import InvalidRequestError
 from edgewise.protocols.models import encode_models
 from edgewise.protocols.tokenize import encode_detokenize, encode_tokenize, parse_detokenize, parse_tokenize
-from edgewise.server import info, metrics
+from edgewise.server import info, metrics, tokenizing
 from edgewise.server.errors import JsonResponse
 from edgewise.server.state import ServerState, client_of, state_of
 
@@ -28,7 +28,7 @@ async def health(request: Request) -> Response:
     """200 while requests can be answered, 503 once the engine has stopped."""
     state = state_of(request)
     stats = state.pipeline.engine.stats()
-    alive = state.pipeline.engine.alive
+    alive = state.pipeline.engine.error is None
     body = {
         "status": "ok" if alive else "error",
         "model": state.model_name,
@@ -40,7 +40,7 @@ async def health(request: Request) -> Response:
 
 @router.api_route("/ping", methods=["GET", "POST"])
 async def ping(request: Request) -> Response:
-    return Response(status_code=200 if state_of(request).pipeline.engine.alive else 503)
+    return Response(status_code=200 if state_of(request).pipeline.engine.error is None else 503)
 
 
 @router.get("/version")
@@ -96,15 +96,7 @@ async def tokenize(request: Request) -> Response:
     parsed = parse_tokenize(await state.read_json(request))
     state.check_model(parsed.model)
     state.ignored.note(client_of(request), "/tokenize", parsed.ignored_fields)
-    if parsed.chat is not None:
-        ids = await state.run(state.pipeline.tokenize_chat, parsed.chat)
-    else:
-        ids = await state.run(
-            state.pipeline.tokenizer.encode,
-            parsed.prompt or "",
-            add_special_tokens=parsed.add_special_tokens,
-            parse_special=True,
-        )
+    ids = await state.run(tokenizing.tokenize, state.pipeline, parsed)
     strs = _token_strs(state, ids) if parsed.return_token_strs else None
     return JsonResponse(encode_tokenize(ids, strs, state.pipeline.max_model_len))
 

@@ -1,0 +1,42 @@
+"""Counting tokens without generating: /tokenize for raw prompts and for conversations. Blocking; runs in the executor."""
+
+from __future__ import annotations
+
+from edgewise.chat import encode_prompt
+from edgewise.core.chat import ChatRequest
+from edgewise.core.errors import InvalidRequestError
+from edgewise.pipeline import Pipeline
+from edgewise.protocols.tokenize import TokenizeRequest
+
+_MIN_LIMIT_BYTES = 1 << 20
+
+
+def tokenize(pipeline: Pipeline, request: TokenizeRequest) -> list[int]:
+    """Token ids, also of what is longer than the window, within reason. Raises InvalidRequestError."""
+    if request.chat is not None:
+        return _tokenize_chat(pipeline, request.chat)
+    text = request.prompt or ""
+    _check_size(pipeline, text, "prompt")
+    return pipeline.tokenizer.encode(text, add_special_tokens=request.add_special_tokens, parse_special=True)
+
+
+def _tokenize_chat(pipeline: Pipeline, request: ChatRequest) -> list[int]:
+    if pipeline.template is None:
+        raise InvalidRequestError("this model has no chat template; send a prompt", param="messages")
+    rendered = pipeline.template.render(
+        request.messages,
+        add_generation_prompt=request.add_generation_prompt,
+        continue_final_message=request.continue_final_message,
+        kwargs={"enable_thinking": False, **request.template_kwargs},
+    )
+    _check_size(pipeline, rendered.text, "messages")
+    ids, _ = encode_prompt(pipeline.tokenizer, rendered)
+    return list(ids)
+
+
+def _check_size(pipeline: Pipeline, text: str, param: str) -> None:
+    """Tokenising takes about a second for each MB, so text far beyond the window is refused."""
+    limit = max(_MIN_LIMIT_BYTES, pipeline.max_model_len * pipeline.tokenizer.max_token_bytes)
+    size = len(text.encode())
+    if size > limit:
+        raise InvalidRequestError(f"{param} has {size} bytes; at most {limit} are tokenised", param=param)
