@@ -10,9 +10,8 @@
 
 namespace edgewise {
 
-int64_t attention_scratch_floats(int64_t group, int64_t key_dim, int64_t value_dim) {
-    int64_t vectors = std::max(kScoreVectors, group);
-    return kKvBlock * (key_dim + value_dim) + vectors * kPartition;
+int64_t attention_scratch_floats(int64_t, int64_t key_dim, int64_t value_dim) {
+    return kKvBlock * std::max(key_dim, value_dim) + kScoreVectors * kPartition;
 }
 
 namespace generic {

@@ -1,0 +1,405 @@
+// attention for AVX2 with FMA and F16C.
+//
+// Both products are one micro-kernel: a tile of H vectors by J columns of 8 keeps its H * J sums in registers
+// while one of the two factors is broadcast and the other, the cache's, is loaded 8 wide.
+//   scores: H queries against the J * 8 keys of a block, n = key_dim steps
+//   values: H rows of weights against J * 8 value components, n = the keys of a block that the row sees
+// An FMA takes 4 cycles and two start in each, so a tile wants 8 sums or more; with 16 registers that leaves
+// 3 x 4 (12 sums, 3 broadcasts, one load: 7 loads for 12 FMAs) or H x 2 for up to 7 vectors. Few query
+// vectors (decode) read the f16 cache itself, so that memory is read once and each conversion serves all
+// heads of the group; many (prefill) read a block converted to f32 in L1.
+#include "attention.h"
+
+#include <immintrin.h>
+
+#include "dispatch.h"
+#include "numeric.h"
+
+namespace edgewise::avx2 {
+namespace {
+
+constexpr float kMinusInfinity = -__builtin_inff();
+constexpr int64_t kLane = 8;
+constexpr int64_t kDirectVectors = 8;  // up to here the f16 cache is read directly
+
+__m256 load8(const float* p) { return _mm256_loadu_ps(p); }
+__m256 load8(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// What a product does with its sums: scores are scaled and stored, values go on from what the rows of c hold.
+enum class Mode { Scores, Values };
+
+template <class Source>
+struct Product {
+    const float* const* a;  // rows of factors, one for each vector, read from a_begin on
+    int64_t a_begin;
+    const Source* b;  // [n][columns], `stride` from step to step
+    int64_t stride;
+    int64_t n;
+    float* const* c;  // rows of results, one for each vector, from c_begin on
+    int64_t c_begin;
+    float scale;
+    const uint16_t*
+        next;  // the part of the cache read after b: fetched meanwhile where b is the cache itself
+    int64_t next_bytes;
+};
+
+template <int H, int J, Mode mode, class Source>
+void tile(const Product<Source>& p, int64_t vector, int64_t column, const char* next, int64_t next_step) {
+    const float* a[H];
+    float* c[H];
+    __m256 sum[H][J];
+    for (int h = 0; h < H; ++h) {
+        a[h] = p.a[vector + h] + p.a_begin;
+        c[h] = p.c[vector + h] + p.c_begin + column;
+        for (int j = 0; j < J; ++j) {
+            sum[h][j] = mode == Mode::Scores ? _mm256_setzero_ps() : _mm256_loadu_ps(c[h] + j * kLane);
+        }
+    }
+    const Source* b = p.b + column;
+    for (int64_t i = 0; i < p.n; ++i, b += p.stride) {
+        if constexpr (sizeof(Source) == 2) {
+            _mm_prefetch(next, _MM_HINT_T0);
+            next += next_step;
+        }
+        if constexpr (H <= 3) {
+            __m256 factor[H];
+            for (int h = 0; h < H; ++h) factor[h] = _mm256_broadcast_ss(a[h] + i);
+            for (int j = 0; j < J; ++j) {
+                __m256 column8 = load8(b + j * kLane);
+                for (int h = 0; h < H; ++h) sum[h][j] = _mm256_fmadd_ps(factor[h], column8, sum[h][j]);
+            }
+        } else {
+            __m256 columns8[J];
+            for (int j = 0; j < J; ++j) columns8[j] = load8(b + j * kLane);
+            for (int h = 0; h < H; ++h) {
+                __m256 factor = _mm256_broadcast_ss(a[h] + i);
+                for (int j = 0; j < J; ++j) sum[h][j] = _mm256_fmadd_ps(factor, columns8[j], sum[h][j]);
+            }
+        }
+    }
+    for (int h = 0; h < H; ++h) {
+        for (int j = 0; j < J; ++j) {
+            __m256 value =
+                mode == Mode::Scores ? _mm256_mul_ps(sum[h][j], _mm256_set1_ps(p.scale)) : sum[h][j];
+            _mm256_storeu_ps(c[h] + j * kLane, value);
+        }
+    }
+}
+
+template <int H, Mode mode, class Source>
+void tile_row(const Product<Source>& p, int64_t vector, int64_t columns) {
+    constexpr int J = H <= 3 ? 4 : H <= 7 ? 2 : 1;
+    const int64_t steps = (columns + J * kLane - 1) / (J * kLane) * p.n;
+    const int64_t next_step = p.next_bytes / steps;
+    const char* next = reinterpret_cast<const char*>(p.next);
+    int64_t column = 0;
+    for (; column + J * kLane <= columns; column += J * kLane) {
+        tile<H, J, mode>(p, vector, column, next, next_step);
+        next += next_step * p.n;
+    }
+    if constexpr (J > 2) {
+        if (columns - column >= 2 * kLane) {
+            tile<H, 2, mode>(p, vector, column, next, next_step);
+            column += 2 * kLane;
+        }
+    }
+    if constexpr (J > 1) {
+        if (column < columns) tile<H, 1, mode>(p, vector, column, next, next_step);
+    }
+}
+
+template <int H, Mode mode, class Source>
+void tile_rest(const Product<Source>& p, int64_t vector, int64_t vectors, int64_t columns) {
+    if constexpr (H > 0) {
+        if (vectors == H) return tile_row<H, mode>(p, vector, columns);
+        tile_rest<H - 1, mode>(p, vector, vectors, columns);
+    }
+}
+
+// Vectors [begin, end) by all columns.
+template <Mode mode, class Source>
+void multiply(const Product<Source>& p, int64_t begin, int64_t end, int64_t columns) {
+    constexpr int kTile = sizeof(Source) == 2 ? 8 : 3;
+    for (; begin + kTile <= end; begin += kTile) tile_row<kTile, mode>(p, begin, columns);
+    tile_rest<kTile - 1, mode>(p, begin, end - begin, columns);
+}
+
+float max_lane(__m256 v) {
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+
+// Scores [begin, end) of a partition become weights in place; the lanes about them that share their vectors
+// become 0.
+void soften(float* s, int64_t begin, int64_t end, float soft_cap, float* max, float* sum) {
+    const int64_t first = begin / kLane * kLane, last = (end + kLane - 1) / kLane * kLane;
+    if (soft_cap > 0.0f) {
+        const __m256 cap = _mm256_set1_ps(soft_cap);
+        for (int64_t t = first; t < last; t += kLane) {
+            __m256 capped = vector_tanh(_mm256_div_ps(_mm256_load_ps(s + t), cap));
+            _mm256_store_ps(s + t, _mm256_mul_ps(cap, capped));
+        }
+    }
+    for (int64_t t = first; t < begin; ++t) s[t] = kMinusInfinity;
+    for (int64_t t = end; t < last; ++t) s[t] = kMinusInfinity;
+    __m256 top = _mm256_set1_ps(kMinusInfinity);
+    for (int64_t t = first; t < last; t += kLane)
+        top = _mm256_max_ps(_mm256_load_ps(s + t), top);  // NaN: keeps top
+    *max = max_lane(top);
+    const __m256 m = _mm256_set1_ps(*max);
+    __m256 total = _mm256_setzero_ps();
+    for (int64_t t = first; t < last; t += kLane) {
+        __m256 weight = vector_exp(_mm256_sub_ps(_mm256_load_ps(s + t), m));
+        _mm256_store_ps(s + t, weight);
+        total = _mm256_add_ps(total, weight);
+    }
+    *sum = sum_lanes(total);
+}
+
+// The part of a query tile whose scores of the partition are held at once: rows x heads vectors, row-major.
+struct Part {
+    const AttentionArgs& args;
+    int64_t rows, heads;
+    int64_t begin[kMaxQueryRows];  // keys a row sees, counted from the start of the partition
+    int64_t end[kMaxQueryRows];
+    const float* q[kScoreVectors];
+    float* scores[kScoreVectors];  // [kPartition], 32-byte aligned
+    float* acc[kScoreVectors];
+
+    int64_t vectors() const { return rows * heads; }
+    int64_t first_block() const { return begin[0] / kKvBlock; }
+    int64_t last_block() const { return (end[rows - 1] + kKvBlock - 1) / kKvBlock; }
+};
+
+void find_visible(const AttentionArgs& args, int64_t first_row, Part& part) {
+    const int64_t origin = args.partition * kPartition;
+    for (int64_t r = 0; r < part.rows; ++r) {
+        const int64_t index = args.first_index + first_row + r;
+        int64_t begin = 0;
+        if (args.window > 0) begin = most(begin, index - args.window + 1 - origin);
+        if (args.chunk > 0) begin = most(begin, index / args.chunk * args.chunk - origin);
+        const int64_t end = most(0, least(kPartition, index + 1 - origin));
+        part.begin[r] = least(begin, kPartition);
+        part.end[r] = most(end, part.begin[r]);  // empty: begin = end
+    }
+}
+
+// The rows that see any key of a block, and among them those that see all: both are runs, since begin and end
+// only ascend.
+struct BlockRows {
+    int64_t any_begin, any_end, all_begin, all_end;
+};
+
+BlockRows rows_of_block(const Part& part, int64_t block) {
+    const int64_t low = block * kKvBlock, high = low + kKvBlock;
+    BlockRows rows{0, part.rows, 0, part.rows};
+    while (rows.any_begin < part.rows && part.end[rows.any_begin] <= low) ++rows.any_begin;
+    while (rows.any_end > rows.any_begin && part.begin[rows.any_end - 1] >= high) --rows.any_end;
+    rows.all_begin = rows.any_begin;
+    rows.all_end = rows.any_end;
+    while (rows.all_begin < rows.all_end && part.end[rows.all_begin] < high) ++rows.all_begin;
+    while (rows.all_end > rows.all_begin && part.begin[rows.all_end - 1] > low) --rows.all_end;
+    return rows;
+}
+
+const uint16_t* keys_of(const AttentionArgs& args, int64_t block) {
+    const KvLayer& kv = args.kv;
+    const int64_t entry = args.block_table[args.partition * (kPartition / kKvBlock) + block];
+    return kv.keys + (entry * kv.kv_heads + args.kv_head) * kv.key_dim * kKvBlock;
+}
+
+const uint16_t* values_of(const AttentionArgs& args, int64_t block) {
+    const KvLayer& kv = args.kv;
+    const int64_t entry = args.block_table[args.partition * (kPartition / kKvBlock) + block];
+    return kv.values + (entry * kv.kv_heads + args.kv_head) * kKvBlock * kv.value_dim;
+}
+
+// Both products of a part, with the cache read as it is (Source uint16_t) or through an f32 copy of one block
+// at a time.
+template <class Source>
+struct Products {
+    const Part& part;
+    const AttentionArgs& args;
+    float* copy;
+
+    const Source* source(const uint16_t* block, int64_t n) const {
+        if constexpr (sizeof(Source) == 2) {
+            return block;
+        } else {
+            for (int64_t i = 0; i < n; i += kLane) _mm256_store_ps(copy + i, load8(block + i));
+            return copy;
+        }
+    }
+
+    void scores() const {
+        const int64_t size = args.kv.key_dim * kKvBlock, last = part.last_block();
+        for (int64_t block = part.first_block(); block < last; ++block) {
+            const BlockRows rows = rows_of_block(part, block);
+            if (rows.any_begin == rows.any_end) continue;
+            const uint16_t* next =
+                block + 1 < last ? keys_of(args, block + 1) : values_of(args, part.first_block());
+            Product<Source> p{part.q,
+                              0,
+                              source(keys_of(args, block), size),
+                              kKvBlock,
+                              args.kv.key_dim,
+                              part.scores,
+                              block * kKvBlock,
+                              args.scale,
+                              next,
+                              2 * size};
+            multiply<Mode::Scores>(p, rows.any_begin * part.heads, rows.any_end * part.heads, kKvBlock);
+        }
+    }
+
+    void values() const {
+        const int64_t size = args.kv.value_dim * kKvBlock, last = part.last_block();
+        for (int64_t block = part.first_block(); block < last; ++block) {
+            const BlockRows rows = rows_of_block(part, block);
+            if (rows.any_begin == rows.any_end) continue;
+            const uint16_t* now = values_of(args, block);
+            const uint16_t* next = block + 1 < last ? values_of(args, block + 1) : now;
+            Product<Source> p{part.scores,
+                              block * kKvBlock,
+                              source(now, size),
+                              args.kv.value_dim,
+                              kKvBlock,
+                              part.acc,
+                              0,
+                              1.0f,
+                              next,
+                              2 * size};
+            multiply<Mode::Values>(p, rows.all_begin * part.heads, rows.all_end * part.heads,
+                                   args.kv.value_dim);
+            for (int64_t r = rows.any_begin; r < rows.any_end; ++r) {
+                if (r == rows.all_begin) r = rows.all_end;
+                if (r < rows.any_end) seen_values(p, block, r);
+            }
+        }
+    }
+
+  private:
+    // The values of those keys of a block that the row sees.
+    void seen_values(Product<Source> p, int64_t block, int64_t row) const {
+        const int64_t begin = most(part.begin[row], block * kKvBlock);
+        const int64_t end = least(part.end[row], (block + 1) * kKvBlock);
+        p.a_begin = begin;
+        p.b += (begin - block * kKvBlock) * p.stride;
+        p.n = end - begin;
+        multiply<Mode::Values>(p, row * part.heads, (row + 1) * part.heads, args.kv.value_dim);
+    }
+};
+
+template <class Source>
+void attend(const Part& part, float* copy, float* max, float* sum) {
+    const AttentionArgs& args = part.args;
+    const Products<Source> products{part, args, copy};
+    products.scores();
+    for (int64_t v = 0; v < part.vectors(); ++v) {
+        const int64_t row = v / part.heads, n = row * args.group + v % part.heads;
+        soften(part.scores[v], part.begin[row], part.end[row], args.soft_cap, max + n, sum + n);
+        for (int64_t d = 0; d < args.kv.value_dim; d += kLane)
+            _mm256_storeu_ps(part.acc[v] + d, _mm256_setzero_ps());
+    }
+    products.values();
+}
+
+void attend_part(const AttentionArgs& args, int64_t first_row, int64_t rows, int64_t first_head,
+                 int64_t heads) {
+    Part part{args, rows, heads, {}, {}, {}, {}, {}};
+    find_visible(args, first_row, part);
+    float* copy = args.scratch;
+    float* scores = copy + kKvBlock * most(args.kv.key_dim, args.kv.value_dim);
+    for (int64_t v = 0; v < part.vectors(); ++v) {
+        const int64_t row = first_row + v / heads, head = first_head + v % heads;
+        part.q[v] = args.q + row * args.q_stride + head * args.kv.key_dim;
+        part.scores[v] = scores + v * kPartition;
+        part.acc[v] = args.acc + (row * args.group + head) * args.kv.value_dim;
+    }
+    float* max = args.max + first_row * args.group + first_head;
+    float* sum = args.sum + first_row * args.group + first_head;
+    if (part.vectors() <= kDirectVectors) {
+        attend<uint16_t>(part, copy, max, sum);
+    } else {
+        attend<float>(part, copy, max, sum);
+    }
+}
+
+}  // namespace
+
+void attention(const AttentionArgs& args) {
+    const int64_t heads_at_once = least(args.group, kScoreVectors);
+    const int64_t rows_at_once = kScoreVectors / heads_at_once;
+    for (int64_t row = 0; row < args.rows; row += rows_at_once) {
+        for (int64_t head = 0; head < args.group; head += heads_at_once) {
+            attend_part(args, row, least(rows_at_once, args.rows - row), head,
+                        least(heads_at_once, args.group - head));
+        }
+    }
+}
+
+void attention_fold(int64_t n, int64_t value_dim, const float* max, const float* sum, const float* acc,
+                    float* run_max, float* run_sum, float* run_acc) {
+    for (int64_t i = 0; i < n; ++i) {
+        if (sum[i] == 0.0f) continue;
+        const float top = run_max[i] < max[i] ? max[i] : run_max[i];
+        const float keep = vector_exp(run_max[i] - top), join = vector_exp(max[i] - top);
+        run_max[i] = top;
+        run_sum[i] = __builtin_fmaf(sum[i], join, run_sum[i] * keep);
+        const __m256 keep8 = _mm256_set1_ps(keep), join8 = _mm256_set1_ps(join);
+        const float* from = acc + i * value_dim;
+        float* to = run_acc + i * value_dim;
+        for (int64_t d = 0; d < value_dim; d += kLane) {
+            __m256 kept = _mm256_mul_ps(_mm256_loadu_ps(to + d), keep8);
+            _mm256_storeu_ps(to + d, _mm256_fmadd_ps(_mm256_loadu_ps(from + d), join8, kept));
+        }
+    }
+}
+
+void attention_finish(int64_t rows, int64_t group, int64_t value_dim, const float* sinks,
+                      const float* run_max, const float* run_sum, const float* run_acc, float* out,
+                      int64_t out_stride) {
+    for (int64_t i = 0; i < rows * group; ++i) {
+        float keep = 1.0f, total = run_sum[i];
+        if (sinks) {
+            const float sink = sinks[i % group];
+            const float top = run_max[i] < sink ? sink : run_max[i];
+            keep = vector_exp(run_max[i] - top);
+            total = __builtin_fmaf(total, keep, vector_exp(sink - top));
+        }
+        const __m256 keep8 = _mm256_set1_ps(keep), total8 = _mm256_set1_ps(total);
+        const float* from = run_acc + i * value_dim;
+        float* to = out + i / group * out_stride + i % group * value_dim;
+        for (int64_t d = 0; d < value_dim; d += kLane) {
+            _mm256_storeu_ps(to + d, _mm256_div_ps(_mm256_mul_ps(_mm256_loadu_ps(from + d), keep8), total8));
+        }
+    }
+}
+
+void kv_write(const KvLayer& kv, const int32_t* block_table, int64_t index, const float* k, const float* v) {
+    const int64_t block = block_table[index / kKvBlock], offset = index % kKvBlock;
+    uint16_t* keys = kv.keys + block * kv.kv_heads * kv.key_dim * kKvBlock + offset;
+    for (int64_t i = 0; i < kv.kv_heads * kv.key_dim; i += kLane) {
+        alignas(16) uint16_t halves[kLane];
+        _mm_store_si128(reinterpret_cast<__m128i*>(halves),
+                        _mm256_cvtps_ph(_mm256_loadu_ps(k + i), _MM_FROUND_TO_NEAREST_INT));
+        for (int64_t j = 0; j < kLane; ++j) keys[(i + j) * kKvBlock] = halves[j];
+    }
+    uint16_t* values = kv.values + block * kv.kv_heads * kKvBlock * kv.value_dim + offset * kv.value_dim;
+    for (int64_t h = 0; h < kv.kv_heads; ++h) {
+        uint16_t* to = values + h * kKvBlock * kv.value_dim;
+        for (int64_t d = 0; d < kv.value_dim; d += kLane) {
+            _mm_storeu_si128(
+                reinterpret_cast<__m128i*>(to + d),
+                _mm256_cvtps_ph(_mm256_loadu_ps(v + h * kv.value_dim + d), _MM_FROUND_TO_NEAREST_INT));
+        }
+    }
+}
+
+}  // namespace edgewise::avx2
