@@ -1,0 +1,44 @@
+"""BatchBuilder: a step's chunks as the arrays of a `Batch`. Its buffers are reused from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as ListOf
+
+import numpy as np
+
+from edgewise.decoder.batch import Batch
+from edgewise.engine.scheduler import Chunk
+
+
+class BatchBuilder:
+    """Builds batches of at most `max_rows` rows and positions below `max_positions`."""
+
+    def __init__(self, *, max_rows: int, max_positions: int) -> None:
+        self._token_ids = np.empty(max_rows, np.int32)
+        self._positions = np.empty(max_rows, np.int32)
+        self._counting = np.arange(max_positions, dtype=np.int32)
+
+    def build(self, chunks: ListOf[Chunk]) -> Batch:
+        """The batch of the chunks, in order. Valid until the next call."""
+        row = 0
+        row_starts, context_lens, output_rows = [0], [], []
+        tables = np.empty((len(chunks), max(chunk.seq.num_blocks for chunk in chunks)), np.int32)
+        for i, chunk in enumerate(chunks):
+            seq, num_rows = chunk.seq, chunk.num_rows
+            start = seq.num_computed
+            end = row + num_rows
+            self._token_ids[row:end] = seq.token_ids[start : start + num_rows]
+            self._positions[row:end] = self._counting[start : start + num_rows]
+            tables[i, : seq.num_blocks] = seq.block_table[: seq.num_blocks]
+            context_lens.append(start)
+            row_starts.append(end)
+            output_rows.extend(range(end - chunk.num_outputs, end))
+            row = end
+        return Batch(
+            token_ids=self._token_ids[:row],
+            positions=self._positions[:row],
+            row_starts=np.array(row_starts, np.int32),
+            context_lens=np.array(context_lens, np.int32),
+            block_tables=tables,
+            output_rows=np.array(output_rows, np.int32),
+        )

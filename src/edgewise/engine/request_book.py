@@ -1,0 +1,155 @@
+"""RequestBook: the accepted requests, what their sinks hear, and how they end. Engine thread only.
+
+Every request ends in exactly one way: all its choices `finish`, or it is `abort`ed (failed or cancelled). Either way its sequences
+have let go of their blocks when its last event is sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from edgewise.core.requests import FinishReason, RequestTimings, TokenEvent, TokenLogprob
+from edgewise.engine.records import EngineListener, RequestRecord, StepRecord
+from edgewise.engine.scheduler import Scheduler
+from edgewise.engine.sequence import ActiveRequest, Phase, Sequence
+
+logger = logging.getLogger("edgewise.engine")
+
+
+class RequestBook:
+    """Active requests by id. `on_end` hears of each end, after its last event."""
+
+    def __init__(self, scheduler: Scheduler, on_end: Callable[[ActiveRequest], None]) -> None:
+        self.active: dict[str, ActiveRequest] = {}
+        self.listeners: list[EngineListener] = []
+        self._scheduler = scheduler
+        self._on_end = on_end
+
+    def add(self, owner: ActiveRequest, first: Sequence) -> None:
+        """Take in a request and queue its first sequence."""
+        self.active[owner.request.request_id] = owner
+        owner.sequences.append(first)
+        self._scheduler.add(first)
+
+    def tokens(
+        self, seq: Sequence, token_ids: tuple[int, ...], logprobs: tuple[TokenLogprob, ...] | None
+    ) -> None:
+        """Send new tokens of a choice that goes on."""
+        self._emit(
+            seq,
+            TokenEvent(
+                seq.choice,
+                token_ids,
+                logprobs,
+                self._prompt_logprobs(seq),
+                num_cached_tokens=seq.owner.num_cached_tokens,
+            ),
+        )
+
+    def finish(
+        self,
+        seq: Sequence,
+        reason: FinishReason,
+        token_ids: tuple[int, ...] = (),
+        logprobs: tuple[TokenLogprob, ...] | None = None,
+        *,
+        stop_token_id: int | None = None,
+    ) -> None:
+        """End a choice with its last tokens; the request with it, when no other choice is left."""
+        owner = seq.owner
+        self._scheduler.remove(seq)
+        owner.unfinished -= 1
+        owner.finish_reasons.append(reason)
+        timings = self._timings(owner, seq.first_token_s)
+        event = TokenEvent(
+            seq.choice,
+            token_ids,
+            logprobs,
+            self._prompt_logprobs(seq),
+            finish_reason=reason,
+            stop_token_id=stop_token_id,
+            num_cached_tokens=owner.num_cached_tokens,
+            timings=timings,
+        )
+        if self._emit(seq, event) and owner.unfinished == 0:
+            self._end(owner, timings)
+
+    def abort(
+        self, owner: ActiveRequest, reason: FinishReason, error: Exception, *, silent: bool = False
+    ) -> None:
+        """End a request at once with "error" or "cancelled": one event, for its first unfinished choice, unless `silent`."""
+        unfinished = [seq for seq in owner.sequences if seq.phase is not Phase.ENDED]
+        for seq in unfinished:
+            self._scheduler.remove(seq)
+        owner.finish_reasons.append(reason)
+        timings = self._timings(owner, owner.first_token_s)
+        if not silent:
+            choice = unfinished[0].choice if unfinished else len(owner.sequences)
+            event = TokenEvent(
+                choice,
+                finish_reason=reason,
+                error=error,
+                num_cached_tokens=owner.num_cached_tokens,
+                timings=timings,
+            )
+            try:
+                owner.sink(event)
+            except Exception:
+                logger.exception("the sink of request %s failed on its last event", owner.request.request_id)
+        self._end(owner, timings)
+
+    def report_step(self, record: StepRecord) -> None:
+        """Tell the listeners of a step."""
+        for listener in self.listeners:
+            try:
+                listener.on_step(record)
+            except Exception:
+                logger.exception("a listener failed on the record of a step")
+
+    def _emit(self, seq: Sequence, event: TokenEvent) -> bool:
+        """Send an event. A sink that fails is not called again: its request is cancelled. False then."""
+        try:
+            seq.owner.sink(event)
+        except Exception as error:
+            logger.exception(
+                "the sink of request %s failed; the request is cancelled", seq.owner.request.request_id
+            )
+            self.abort(seq.owner, "cancelled", error, silent=True)
+            return False
+        return True
+
+    def _end(self, owner: ActiveRequest, timings: RequestTimings) -> None:
+        request = owner.request
+        del self.active[request.request_id]
+        record = RequestRecord(
+            request_id=request.request_id,
+            finish_reason=owner.finish_reasons[-1],
+            finish_reasons=tuple(owner.finish_reasons),
+            num_choices=request.sampling.n,
+            num_prompt_tokens=len(request.prompt_token_ids),
+            num_cached_tokens=owner.num_cached_tokens,
+            num_generated_tokens=owner.num_generated_tokens,
+            num_preemptions=owner.num_preemptions,
+            max_tokens=request.sampling.max_tokens,
+            timings=timings,
+        )
+        for listener in self.listeners:
+            try:
+                listener.on_finish(record)
+            except Exception:
+                logger.exception("a listener failed on the record of request %s", request.request_id)
+        self._on_end(owner)
+
+    def _timings(self, owner: ActiveRequest, first_token_s: float) -> RequestTimings:
+        return RequestTimings(owner.request.arrival_s, owner.scheduled_s, first_token_s, time.monotonic())
+
+    def _prompt_logprobs(self, seq: Sequence) -> tuple[TokenLogprob | None, ...] | None:
+        """The prompt's log probabilities, once."""
+        owner = seq.owner
+        if owner.prompt_logprobs is None or seq.choice != 0:
+            return None
+        found = tuple(owner.prompt_logprobs)
+        owner.prompt_logprobs = None
+        return found
