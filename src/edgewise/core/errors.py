@@ -40,12 +40,14 @@ class InvalidRequestError(EdgewiseError):
 
 
 class ContextLengthError(InvalidRequestError):
-    """The prompt (plus at least one token) does not fit the window."""
+    """The prompt (plus at least one token) does not fit the window. `at_least`: it was refused before it was counted."""
 
-    def __init__(self, *, prompt_tokens: int, max_model_len: int, param: str | None = None) -> None:
+    def __init__(
+        self, *, prompt_tokens: int, max_model_len: int, param: str | None = None, at_least: bool = False
+    ) -> None:
         super().__init__(
             f"This model's maximum context length is {max_model_len} tokens. However, your prompt has "
-            f"{prompt_tokens} tokens. Please shorten it.",
+            f"{'at least ' if at_least else ''}{prompt_tokens} tokens. Please shorten it.",
             param=param,
             code="context_length_exceeded",
         )

@@ -1,0 +1,177 @@
+"""What LLM and AsyncLLM have in common: making the pipeline, preparing prompts of any kind, closing."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, Unpack, cast
+
+import numpy as np
+
+from edgewise.checkpoints.progress import ProgressCallback
+from edgewise.core.chat import ChatRequest
+from edgewise.core.errors import EngineDeadError, InvalidRequestError
+from edgewise.core.sampling import SamplingParams
+from edgewise.pipeline.arguments import LLMArguments, config_from_arguments
+from edgewise.pipeline.defaults import PYTHON
+from edgewise.pipeline.load import load_pipeline
+from edgewise.pipeline.pipeline import Pipeline
+from edgewise.pipeline.prepare import Prepared
+from edgewise.protocols.fields import Fields
+from edgewise.protocols.messages import read_messages, trailing_turn
+from edgewise.text import Tokenizer
+
+Conversation = Sequence[Mapping[str, Any]]
+Prompt = str | Sequence[int] | Conversation
+SamplingArgument = SamplingParams | Mapping[str, Any] | None
+
+_numbers = itertools.count(1)
+
+
+class Frontend:
+    """A loaded model. Thread-safe. The model is released by `close`, when collected, or at the latest when Python ends."""
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        *,
+        engine_dir: str | Path | None = None,
+        onnx_dir: str | Path | None = None,
+        progress: ProgressCallback | None = None,
+        **arguments: Unpack[LLMArguments],
+    ) -> None:
+        """Load from exactly one of `model` (catalog name, hub id, file, folder), `engine_dir` and `onnx_dir`.
+
+        `progress` hears of downloads and of the build on first use.
+        `arguments` are the fields of `config.EngineOptions`, `ModelOptions` and `CacheOptions`, and TensorRT Edge-LLM's names
+        for them. Raises ConfigError, ModelError, DownloadError.
+        """
+        config = config_from_arguments(model, engine_dir, onnx_dir, arguments)
+        self._adopt(load_pipeline(config, progress=progress))
+
+    @classmethod
+    def from_pipeline(cls, pipeline: Pipeline) -> Self:
+        """Over a pipeline that exists already, which then belongs to this object."""
+        made = cls.__new__(cls)
+        made._adopt(pipeline)
+        return made
+
+    def _adopt(self, pipeline: Pipeline) -> None:
+        self._loaded = pipeline
+        self._release = weakref.finalize(self, pipeline.close)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """Raises EngineDeadError after `close`."""
+        if not self._release.alive:
+            raise EngineDeadError(f"this {type(self).__name__} is closed")
+        return self._loaded
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._loaded.tokenizer
+
+    def get_tokenizer(self) -> Tokenizer:
+        """The tokenizer, under vLLM's name."""
+        return self.tokenizer
+
+    @property
+    def model_name(self) -> str:
+        return self._loaded.model_name
+
+    @property
+    def max_model_len(self) -> int:
+        return self._loaded.max_model_len
+
+    def _close(self) -> None:
+        self._release()
+
+    def prepare(
+        self,
+        prompt: Prompt,
+        sampling: SamplingArgument,
+        *,
+        request_id: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool | None = None,
+    ) -> Prepared:
+        """A raw prompt (text or token ids) or a conversation, tokenised. The last three are for conversations only."""
+        request_id = request_id or f"python-{next(_numbers)}"
+        conversation = _conversation(prompt)
+        if conversation is None:
+            raw = cast("str | Sequence[int]", prompt)
+            return self.pipeline.prepare_prompt(raw, sampling or {}, request_id=request_id, defaults=PYTHON)
+        fields = Fields.of(
+            {
+                "messages": [dict(message) for message in conversation],
+                "add_generation_prompt": add_generation_prompt,
+                "continue_final_message": continue_final_message,
+            },
+            "",
+        )
+        messages, opens, continues = trailing_turn(read_messages(fields), fields)
+        params = sampling if isinstance(sampling, SamplingParams) else None
+        request = ChatRequest(
+            messages=messages,
+            sampling=dict(sampling or {}) if params is None else {},  # type: ignore[arg-type]
+            add_generation_prompt=opens,
+            continue_final_message=continues,
+            template_kwargs=dict(chat_template_kwargs or {}),
+        )
+        return self.pipeline.prepare_chat(request, request_id=request_id, defaults=PYTHON, sampling=params)
+
+    def prepare_all(
+        self,
+        prompts: Sequence[Prompt],
+        sampling: SamplingArgument | Sequence[SamplingArgument],
+        *,
+        request_id: str | None = None,
+        **chat: Any,
+    ) -> list[Prepared]:
+        """All prompts with their parameters: one for all, or one each. Nothing starts unless all are right."""
+        if not prompts:
+            raise InvalidRequestError("prompts must not be empty", param="prompts")
+        if sampling is None or isinstance(sampling, SamplingParams | Mapping):
+            sampling = [sampling] * len(prompts)
+        if len(sampling) != len(prompts):
+            raise InvalidRequestError(
+                f"{len(prompts)} prompts but {len(sampling)} sampling parameters", param="sampling_params"
+            )
+        several = len(prompts) > 1
+        return [
+            self.prepare(
+                prompt, one, request_id=f"{request_id}-{i}" if request_id and several else request_id, **chat
+            )
+            for i, (prompt, one) in enumerate(zip(prompts, sampling, strict=True))
+        ]
+
+
+def prompt_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
+    """One prompt or many -> many."""
+    if isinstance(prompts, str | np.ndarray):
+        return [prompts]
+    if len(prompts) and isinstance(prompts[0], int | np.integer | Mapping):
+        return [cast("Prompt", prompts)]
+    return cast("Sequence[Prompt]", prompts)
+
+
+def conversation_list(messages: Conversation | Sequence[Conversation]) -> Sequence[Prompt]:
+    """One conversation or many -> many. Raises InvalidRequestError for anything else."""
+    conversations = prompt_list(messages)
+    for conversation in conversations:
+        if _conversation(conversation) is None:
+            raise InvalidRequestError(
+                "messages must be a list of {'role': ..., 'content': ...} or a list of such lists",
+                param="messages",
+            )
+    return conversations
+
+
+def _conversation(prompt: Prompt) -> Conversation | None:
+    """The prompt when it is messages; None for text and token ids."""
+    if isinstance(prompt, str | np.ndarray) or not len(prompt) or not isinstance(prompt[0], Mapping):
+        return None
+    return cast("Conversation", prompt)
