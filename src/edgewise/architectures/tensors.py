@@ -52,15 +52,12 @@ class Claims:
 def claim_tensors(
     checkpoint: Checkpoint, spec: DecoderSpec, *, fused: bool, post_norms: tuple[str, str] | None
 ) -> dict[str, SourceTensor]:
-    """The tensors of a dense attention model under ggml's usual names.
+    """The tensors of a dense attention model under ggml's usual names, in the order a step reads them.
 
     `fused`: q, k and v are row slices of attn_qkv, gate and up of ffn_up. `post_norms`: names of the sandwich norms.
     """
     claims = Claims(checkpoint)
     claims.claim("embed.weight", "token_embd.weight", (spec.vocab_size, spec.embed_dim))
-    claims.claim("final_norm.weight", "output_norm.weight", (spec.embed_dim,))
-    if not spec.tied_head:
-        claims.claim("head.weight", "output.weight", (spec.vocab_size, spec.embed_dim))
     for index, layer in enumerate(spec.layers):
         _claim_layer(claims, spec.embed_dim, index, layer, fused=fused)
         if post_norms:
@@ -68,6 +65,9 @@ def claim_tensors(
                 claims.claim(
                     f"layers.{index}.{part}_post_norm.weight", f"blk.{index}.{name}.weight", (spec.embed_dim,)
                 )
+    claims.claim("final_norm.weight", "output_norm.weight", (spec.embed_dim,))
+    if not spec.tied_head:
+        claims.claim("head.weight", "output.weight", (spec.vocab_size, spec.embed_dim))
     claims.refuse_rest()
     return claims.tensors
 

@@ -56,13 +56,13 @@ def _nibbles(blocks: Blocks, start: int, count: int, run: int) -> npt.NDArray[np
     """4-bit codes of `count` bytes: the low halves of each `run` bytes, then their high halves. [B, 2 * count]."""
     part = blocks[:, start : start + count].reshape(len(blocks), -1, 1, run)
     shifts = np.array([0, 4], dtype=np.uint8).reshape(1, 1, 2, 1)
-    return ((part >> shifts) & 15).reshape(len(blocks), -1)
+    return ((part >> shifts) & np.uint8(15)).reshape(len(blocks), -1)
 
 
 def _planes(part: npt.NDArray[np.uint8], bits: int, num_planes: int) -> npt.NDArray[np.uint8]:
     """Split bytes [B, runs, run] into `num_planes` bit fields, lowest first. [B, runs, num_planes, run]."""
     shifts = (np.arange(num_planes, dtype=np.uint8) * bits).reshape(1, 1, -1, 1)
-    return (part[:, :, None, :] >> shifts) & ((1 << bits) - 1)
+    return (part[:, :, None, :] >> shifts) & np.uint8((1 << bits) - 1)
 
 
 def _grouped(codes: npt.NDArray[Any], size: int) -> npt.NDArray[np.int8]:
@@ -71,7 +71,7 @@ def _grouped(codes: npt.NDArray[Any], size: int) -> npt.NDArray[np.int8]:
 
 def _fifth_bits(blocks: Blocks, start: int) -> npt.NDArray[np.uint8]:
     """The 32 high bits of a Q5_0 or Q5_1 block, moved to bit 4. [B, 32]."""
-    return np.unpackbits(blocks[:, start : start + 4], axis=1, bitorder="little") << 4
+    return np.unpackbits(blocks[:, start : start + 4], axis=1, bitorder="little") << np.uint8(4)
 
 
 def _q4_0(blocks: Blocks) -> Groups:

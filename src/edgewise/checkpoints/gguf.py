@@ -63,6 +63,18 @@ def open_gguf(path: Path) -> GgufCheckpoint:
     return GgufCheckpoint(path, [first, *_open_rest(path, first[2])])
 
 
+def split_files(path: Path) -> list[Path]:
+    """The files of a model by name alone: the path itself, or all parts of a split one that are there."""
+    match = SPLIT_NAME.match(path.name)
+    if match is None:
+        return [path]
+    names = (
+        f"{match['stem']}-{number:05d}-of-{match['count']}.gguf"
+        for number in range(1, int(match["count"]) + 1)
+    )
+    return [part for part in (path.with_name(name) for name in names) if part.is_file()]
+
+
 def _open_part(path: Path) -> tuple[Path, npt.NDArray[np.uint8], GgufHeader]:
     try:
         with path.open("rb") as file:

@@ -1,0 +1,59 @@
+"""Publishing a folder in one step: it is written under a hidden name beside its place, flushed, and renamed.
+
+A process that dies leaves only a hidden folder, which the next one to hold the lock removes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgewise.checkpoints.files import exclusive_lock, fsync_dir, fsync_tree
+
+STAGING_SUFFIX = ".building"
+OLD_SUFFIX = ".old"
+
+
+def lock_path(target: Path) -> Path:
+    """The lock file that guards a folder's place."""
+    return target.with_name(f".{target.name}.lock")
+
+
+@contextmanager
+def building_lock(target: Path, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the right to build `target`; what dead builders left is removed first."""
+    with exclusive_lock(lock_path(target), waiting=waiting):
+        for leftover in target.parent.glob(f".{target.name}.*"):
+            if leftover.name.endswith((STAGING_SUFFIX, OLD_SUFFIX)):
+                shutil.rmtree(leftover, ignore_errors=True)
+        yield
+
+
+@contextmanager
+def staged(target: Path) -> Iterator[Path]:
+    """A new folder that becomes `target` (replacing it) when the block ends, and vanishes when it raises.
+
+    All of it is on the disk before the rename. The caller holds `building_lock(target)`.
+    """
+    unique = uuid.uuid4().hex[:8]
+    staging = target.with_name(f".{target.name}.{unique}{STAGING_SUFFIX}")
+    staging.mkdir(parents=True)
+    try:
+        yield staging
+        fsync_tree(staging)
+        _publish(staging, target, target.with_name(f".{target.name}.{unique}{OLD_SUFFIX}"))
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+def _publish(staging: Path, target: Path, old: Path) -> None:
+    """Rename into place. A folder cannot be renamed over a full one, so an old version steps aside first."""
+    if target.exists():
+        target.rename(old)
+    staging.rename(target)
+    fsync_dir(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
