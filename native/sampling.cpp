@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <stdexcept>
 
+#include "dispatch.h"
 #include "sampling_draw.h"
 
 namespace edgewise {
@@ -13,12 +13,11 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 const SamplingScans& scans_for(const std::string& isa) {
+    [[maybe_unused]] const std::string chosen = kernels_for(isa).isa;  // refuses what this machine lacks
 #if EDGEWISE_HAVE_AVX2
-    bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (has_avx2 && (isa == "auto" || isa == "avx2")) return avx2::sampling_scans;
+    if (chosen == "avx2") return avx2::sampling_scans;
 #endif
-    if (isa == "auto" || isa == "generic") return generic::sampling_scans;
-    throw std::invalid_argument("sampling: instruction set '" + isa + "' is unknown or not on this machine");
+    return generic::sampling_scans;
 }
 
 bool inside(int32_t id, int64_t vocab) { return id >= 0 && id < vocab; }
