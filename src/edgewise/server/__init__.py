@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from edgewise.server.app import create_app
 from edgewise.server.options import ServerOptions
-from edgewise.server.run import serve, serve_pipeline
+from edgewise.server.run import serve
 
-__all__ = ["ServerOptions", "create_app", "serve", "serve_pipeline"]
+__all__ = ["ServerOptions", "create_app", "serve"]

@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import edgewise
+from edgewise import config
 from edgewise.config import BLOCK_SIZE
 from edgewise.pipeline import Pipeline
 from edgewise.server import info_routes
@@ -26,9 +27,9 @@ from edgewise.server.state import ServerState
 logger = logging.getLogger("edgewise.server")
 
 
-def create_app(pipeline: Pipeline, options: ServerOptions | None = None) -> FastAPI:
+def create_app(pipeline: Pipeline, options: config.ServerOptions | None = None) -> FastAPI:
     """An ASGI application that serves `pipeline`. The caller closes the pipeline, after the application has shut down."""
-    options = options or ServerOptions()
+    options = ServerOptions.of(options or ServerOptions())
     state = ServerState(
         pipeline=pipeline,
         options=options,

@@ -12,7 +12,7 @@ from edgewise import config
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions(config.ServerOptions):
-    """What `create_app` and `serve_pipeline` need beside a pipeline. Immutable.
+    """What `create_app` and `serve` need beside a pipeline. Immutable.
 
     `environment` is shown, with secrets blanked, by /server_info; the caller passes what it wants seen.
     """

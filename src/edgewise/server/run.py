@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
+from edgewise import config
 from edgewise.config import Config
 from edgewise.core.errors import ConfigError
 from edgewise.pipeline import Pipeline, load_pipeline
@@ -27,41 +28,41 @@ _IDLE_CONNECTION_S = 75  # longer than common clients and proxies keep a connect
 _BACKLOG = 2048
 
 
-def serve(config: Config, *, announce: Announce | None = None) -> None:
-    """Load the model of `config` and serve it until SIGINT or SIGTERM, on the main thread.
-
-    `announce` gets the one line that says the server is ready; None prints it. Raises ConfigError when the address cannot be
-    taken (before loading anything), and whatever loading raises.
-    """
-    options = ServerOptions.of(
-        config.server,
-        served_model_name=config.model.served_model_name,
-        model_path=str(config.model.engine_dir or config.model.model or ""),
-    )
-    listener = bind(options)
-    try:
-        pipeline = load_pipeline(config)
-    except BaseException:
-        listener.close()
-        raise
-    serve_pipeline(pipeline, options, listener=listener, announce=announce)
-
-
-def serve_pipeline(
-    pipeline: Pipeline,
-    options: ServerOptions,
+def serve(
+    source: Config | Pipeline,
+    options: config.ServerOptions | None = None,
     *,
-    listener: socket.socket | None = None,
     announce: Announce | None = None,
 ) -> None:
-    """Serve a pipeline until told to stop; then drain it and close it."""
-    server = make_server(pipeline, options, listener or bind(options), announce or _print_line)
-    gc.collect()
-    gc.freeze()  # what is loaded stays: later collections need not walk it
-    try:
+    """Serve until SIGINT or SIGTERM: drain what runs, then return. Belongs on the main thread, which hears signals.
+
+    A Config is loaded first and its pipeline closed afterwards; a Pipeline stays its owner's. `options` replace those of the
+    Config. `announce` gets the one line that says the server is ready; None prints it. Raises ConfigError when the address
+    cannot be had (before anything is loaded), and whatever loading raises.
+    """
+    chosen = _options(source, options)
+    listener = bind(chosen)
+    with contextlib.ExitStack() as owned:
+        owned.callback(listener.close)
+        pipeline = source
+        if isinstance(pipeline, Config):
+            pipeline = load_pipeline(pipeline)
+            owned.callback(pipeline.close)
+        server = make_server(pipeline, chosen, listener, announce or _print_line)
+        gc.collect()
+        gc.freeze()  # what is loaded stays: later collections need not walk it
         server.run()
-    finally:
-        pipeline.close()
+
+
+def _options(source: Config | Pipeline, options: config.ServerOptions | None) -> ServerOptions:
+    if not isinstance(source, Config):
+        return ServerOptions.of(options or ServerOptions())
+    model = source.model
+    return ServerOptions.of(
+        options or source.server,
+        served_model_name=model.served_model_name,
+        model_path=str(model.engine_dir or model.model or ""),
+    )
 
 
 def make_server(
