@@ -9,10 +9,8 @@ PARAMS = SamplingParams(temperature=0, max_tokens=24)
 
 
 async def ask(llm: AsyncLLM, question: str) -> str:
-    pieces = []
-    async for delta in llm.generate_stream([{"role": "user", "content": question}], PARAMS):
-        pieces.append(delta.text)
-    return "".join(pieces)
+    deltas = llm.generate_stream([{"role": "user", "content": question}], PARAMS)
+    return "".join([delta.text async for delta in deltas])
 
 
 async def main(model: str = "smollm2-135m-instruct") -> None:

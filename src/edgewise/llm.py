@@ -68,12 +68,20 @@ class LLM(Frontend):
         prepared = self.prepare(prompt, sampling_params, chat_template_kwargs=chat_template_kwargs)
         return _deltas(self.pipeline.start(prepared))
 
-    def serve(self, host: str = "127.0.0.1", port: int = 8000, **options: Any) -> None:
-        """Serve this model over HTTP until interrupted. `options` are the fields of `config.ServerOptions`."""
-        from edgewise.config import ServerOptions, from_mapping
-        from edgewise.server import serve
+    def serve(
+        self, host: str = "127.0.0.1", port: int = 8000, *, api_key: str | None = None, **options: Any
+    ) -> None:
+        """Serve this model over HTTP until interrupted. `options` are further fields of `server.ServerOptions`.
 
-        serve(self.pipeline, from_mapping(ServerOptions, {"host": host, "port": port, **options}))
+        The model stays loaded afterwards. Raises ConfigError for an unknown option or an address that cannot be had.
+        """
+        from edgewise.config import from_mapping
+        from edgewise.server import ServerOptions, serve
+
+        given = {"host": host, "port": port, **options}
+        if api_key:
+            given["api_keys"] = (*options.get("api_keys", ()), api_key)
+        serve(self.pipeline, from_mapping(ServerOptions, given))
 
     def close(self) -> None:
         """Cancel what runs and release the model. Safe to call twice."""

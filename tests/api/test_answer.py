@@ -24,8 +24,8 @@ class Run:
 
     def __init__(self, **sampling: object) -> None:
         request = GenerationRequest("r", np.arange(1, 6, dtype=np.int32), SamplingParams(**sampling))
-        self.stopped: list[tuple[int, bool]] = []
-        self.answer = Answer(request, TOKENIZER, TextWriter, lambda *stop: self.stopped.append(stop))
+        self.stopped: list[int] = []
+        self.answer = Answer(request, TOKENIZER, TextWriter, self.stopped.append)
         self.events: list[object] = []
 
     def feed(
@@ -99,9 +99,9 @@ def test_a_stop_string_across_tokens_ends_the_choice_and_tells_the_engine():
     assert run.text() == "ok"
     assert run.ids() == b"okEND"
     assert finish.usage.completion_tokens == 5
-    assert run.stopped == [(0, True)]
+    assert run.stopped == [0]
     assert run.answer.finished and not run.answer.engine_finished
-    run.feed("more", finish="cancelled")
+    run.feed("more", finish="stop")
     assert run.finishes() == [finish]
     assert run.answer.usage.completion_tokens == 5
     assert run.answer.engine_finished
@@ -154,7 +154,7 @@ def test_choices_are_apart_and_usage_is_of_all():
     run = Run(n=2, stop=["!"])
     run.feed("a", choice=0)
     run.feed("b!", choice=1)
-    assert run.stopped == [(1, False)]
+    assert run.stopped == [1]
     assert not run.answer.finished
     run.feed("c", choice=1)
     run.feed("d", choice=0, finish="length")

@@ -17,7 +17,14 @@ import pytest
 from tests.support.pipelines import make_pipeline
 from tests.support.waiting import pool_is_idle, wait_until
 
-from edgewise import LLM, ContextLengthError, EngineDeadError, InvalidRequestError, SamplingParams
+from edgewise import (
+    LLM,
+    ConfigError,
+    ContextLengthError,
+    EngineDeadError,
+    InvalidRequestError,
+    SamplingParams,
+)
 from edgewise.pipeline import Pipeline
 
 GREEDY = SamplingParams(temperature=0, max_tokens=20)
@@ -282,3 +289,21 @@ def test_closing_from_another_thread_ends_a_running_call(make_llm):
     (output,) = llm.generate("x", GREEDY.with_changes(max_tokens=450))
     assert output.finish_reason == "cancelled"
     assert output.text.startswith("..")
+
+
+def test_serve_hands_the_pipeline_to_the_server(llm: LLM, monkeypatch: pytest.MonkeyPatch):
+    import edgewise.server
+
+    served: list[tuple[object, object]] = []
+    monkeypatch.setattr(edgewise.server, "serve", lambda *args: served.append(args))
+    llm.serve("127.0.0.2", 8123, api_key="k", strict_model_names=True)
+    ((pipeline, options),) = served
+    assert pipeline is llm.pipeline
+    assert (options.host, options.port, options.api_keys, options.strict_model_names) == (
+        "127.0.0.2",
+        8123,
+        ("k",),
+        True,
+    )
+    with pytest.raises(ConfigError, match="strict_names"):
+        llm.serve(strict_names=True)

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
-from edgewise import LLM, AsyncLLM, ConfigError, ContextLengthError, InvalidRequestError, SamplingParams
 from tests.support.models import model_path
 from tests.support.waiting import pool_is_idle, wait_until
+
+from edgewise import LLM, AsyncLLM, ConfigError, ContextLengthError, InvalidRequestError, SamplingParams
 
 pytestmark = pytest.mark.model
 
@@ -114,9 +114,9 @@ def test_async_gives_the_same(llm: LLM):
 
 def test_an_engine_directory_loads_as_it_is(llm: LLM, tmp_path):
     from edgewise.build import build_engine_dir
-    from edgewise.kernels import weight_layout
+    from edgewise.kernels.native import layout_of
 
-    built = build_engine_dir(model_path(), tmp_path / "engine", layout=weight_layout("auto"))
+    built = build_engine_dir(model_path(), tmp_path / "engine", layout=layout_of("auto"))
     with LLM(engine_dir=built.path, max_model_len=512) as other:
         assert other.max_model_len == 512
         assert (

@@ -141,8 +141,11 @@ def test_a_closed_pipeline_says_so(pipelines):
 def test_an_id_in_use_is_refused(pipelines):
     pipeline = pipelines({}, model={"step_delay_s": 0.01})
     first = start(pipeline, max_tokens=400)
-    with pytest.raises(InvalidRequestError, match="in use"):
-        start(pipeline)
+    for again in (start, lambda p: list(p.start_all([p.prepare_prompt("x", GREEDY, request_id="r")]))):
+        with pytest.raises(InvalidRequestError, match="in use"):
+            again(pipeline)
+    assert isinstance(next(first), PartStart)
+    assert [next(first).text for _ in range(10)] == ["."] * 10  # the refusal did not cancel the first
     first.cancel()
 
 

@@ -73,8 +73,7 @@ class _Choice:
 class Answer:
     """The answer of one request: feed it every TokenEvent in order, pass on what it returns.
 
-    `stop_choice(choice, last)` is called when a stop string ended a choice that the engine still runs; `last`: no choice is
-    left open.
+    `stop_choice(choice)` is called when a stop string ended a choice that the engine still runs.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Answer:
         request: GenerationRequest,
         tokenizer: Tokenizer,
         make_writer: Callable[[int], PartWriter],
-        stop_choice: Callable[[int, bool], None],
+        stop_choice: Callable[[int], None],
     ) -> None:
         sampling = request.sampling
         self.request = request
@@ -162,7 +161,7 @@ class Answer:
         if matched is not None:
             events = self._write(choice, text, final=True) + self._finish(choice, "stop", matched)
             if event.finish_reason is None:
-                self._stop_choice(choice.index, self.finished)
+                self._stop_choice(choice.index)
             return events
         if event.finish_reason in (None, "cancelled"):
             return self._write(choice, text, final=False)

@@ -93,9 +93,9 @@ def _with_cache(settings: StoreSettings, cache: CacheOptions) -> StoreSettings:
 
 def _open(options: ModelOptions, isa: str, settings: StoreSettings, progress: ProgressCallback) -> EngineDir:
     from edgewise.build import engine_dir_for, open_engine_dir
-    from edgewise.kernels import weight_layout
+    from edgewise.kernels.native import layout_of
 
-    layout = weight_layout(isa)
+    layout = layout_of(isa)
     if options.engine_dir is not None:
         return open_engine_dir(options.engine_dir, layout=layout, progress=progress, settings=settings)
     assert options.model is not None, "arguments name exactly one source"

@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Self
 
 from edgewise.core.chat import ChatEvent
+from edgewise.core.errors import EdgewiseError
 from edgewise.core.requests import RequestTimings, TokenEvent, TokenLogprob, Usage
 from edgewise.pipeline.answer import Answer
 from edgewise.pipeline.prepare import Prepared
@@ -93,7 +94,7 @@ def _answer(prepared: Prepared, engine: Engine, tokenizer: Tokenizer) -> Answer:
         prepared.request,
         tokenizer,
         prepared.make_writer,
-        lambda _choice, last: engine.cancel(request_id) if last else None,
+        lambda choice: engine.finish_choice(request_id, choice),
     )
 
 
@@ -111,7 +112,12 @@ class Stream:
         self._answer = _answer(prepared, engine, tokenizer)
         self._pending: deque[ChatEvent] = deque()
         self._inbox = _Inbox()
-        engine.submit(prepared.request, self._inbox)
+        self._submitted = True  # before it is, so that an interrupt in between cancels too
+        try:
+            engine.submit(prepared.request, self._inbox)
+        except EdgewiseError:
+            self._submitted = False  # refused: the id may be another request's
+            raise
 
     @property
     def request_id(self) -> str:
@@ -150,7 +156,7 @@ class Stream:
         self.cancel()
 
     def __del__(self) -> None:
-        if hasattr(self, "_inbox") and not self._answer.finished:
+        if getattr(self, "_submitted", False) and not self._answer.finished:
             self.cancel()
 
     def __iter__(self) -> Iterator[ChatEvent]:
@@ -224,9 +230,7 @@ class StreamGroup:
     def __iter__(self) -> Iterator[tuple[int, ChatEvent]]:
         """Submit everything and yield until all are finished. Any way out before that cancels the rest and waits for it."""
         try:
-            for index, answer in enumerate(self.answers):
-                self._submitted = index + 1
-                self._engine.submit(answer.request, self._sink(index))
+            self._submit()
             open_answers = len(self.answers)
             while open_answers:
                 index, event = self._events.get()
@@ -237,6 +241,15 @@ class StreamGroup:
         except BaseException:
             self._settle()
             raise
+
+    def _submit(self) -> None:
+        for index, answer in enumerate(self.answers):
+            self._submitted = index + 1
+            try:
+                self._engine.submit(answer.request, self._sink(index))
+            except EdgewiseError:
+                self._submitted = index  # refused: the id may be another request's
+                raise
 
     def _sink(self, index: int) -> Callable[[TokenEvent], None]:
         put = self._events.put
