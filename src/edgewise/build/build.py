@@ -33,7 +33,7 @@ from edgewise.build.engine_dir import (
     tensor_json,
     verify_weights,
 )
-from edgewise.build.generation import generation_config
+from edgewise.build.generation import generation_config, tokenizer_kind
 from edgewise.build.packing import LAYOUTS, PLAIN, BuildTools, Packer, default_tools
 from edgewise.build.spec_json import spec_to_json
 from edgewise.build.staging import building_lock, staged
@@ -254,6 +254,7 @@ def _provenance(checkpoint: Checkpoint, digests: Future[list[str]]) -> dict[str,
     return {
         "path": str(checkpoint.path.resolve()),
         "name": checkpoint.metadata.get("general.name", checkpoint.path.stem),
+        "tokenizer": tokenizer_kind(checkpoint.metadata),
         "bytes": sum(file["bytes"] for file in files),
         "files": files,
     }

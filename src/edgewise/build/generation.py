@@ -1,4 +1,4 @@
-"""Generation defaults that a GGUF file carries, under the names of Hugging Face's generation_config.json."""
+"""What a GGUF file says about text: generation defaults, under the names of generation_config.json, and its tokenizer's kind."""
 
 from __future__ import annotations
 
@@ -30,3 +30,13 @@ def generation_config(metadata: Mapping[str, Any], eos_token_ids: frozenset[int]
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             config[name] = value
     return config
+
+
+def tokenizer_kind(metadata: Mapping[str, Any]) -> str:
+    """Kind, pre-tokenizer and size of the vocabulary, in words."""
+    kind = metadata.get("tokenizer.ggml.model")
+    if kind is None:
+        return "none"
+    tokens = metadata.get("tokenizer.ggml.tokens", [])
+    pre = metadata.get("tokenizer.ggml.pre")
+    return f"{kind}{f' ({pre})' if pre else ''}, {len(tokens)} tokens"

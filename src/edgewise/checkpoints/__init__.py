@@ -2,5 +2,6 @@
 
 from edgewise.checkpoints.checkpoint import Checkpoint, TensorInfo
 from edgewise.checkpoints.open import open_checkpoint
+from edgewise.checkpoints.source import resolve_source
 
-__all__ = ["Checkpoint", "TensorInfo", "open_checkpoint"]
+__all__ = ["Checkpoint", "TensorInfo", "open_checkpoint", "resolve_source"]

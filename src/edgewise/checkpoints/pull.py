@@ -62,11 +62,6 @@ def wanted_model(model: str) -> Wanted | None:
     return Wanted(str(source), (source,)) if source else None
 
 
-def stored_file(settings: StoreSettings, wanted: Wanted) -> Path | None:
-    """The model's file when it is in the store and whole, by size."""
-    return _complete(settings.models_dir / wanted.entry)
-
-
 def pull(model: str, *, settings: StoreSettings, progress: ProgressCallback = silent) -> Path:
     """Have a model in the store, fetching what is missing. Returns its (first) file.
 
@@ -78,7 +73,7 @@ def pull(model: str, *, settings: StoreSettings, progress: ProgressCallback = si
     folder = settings.models_dir / wanted.entry
     lock = settings.models_dir / LOCKS / f"{wanted.entry}.lock"
     with exclusive_lock(lock, waiting=lambda: progress(Progress("wait", 0, 0, wanted.name))):
-        return _complete(folder) or _pull(wanted, folder, settings, progress)
+        return stored_file(folder) or _pull(wanted, folder, settings, progress)
 
 
 def unknown_model(model: str) -> ModelNotFoundError:
@@ -90,8 +85,8 @@ def unknown_model(model: str) -> ModelNotFoundError:
     return ModelNotFoundError(f"{model!r} is not a known model, a hub id or an existing path", hint=hint)
 
 
-def _complete(folder: Path) -> Path | None:
-    """The first file of a published entry; None when it is not there, or was damaged since."""
+def stored_file(folder: Path) -> Path | None:
+    """The first file of an entry of the store; None when it is not there, or was damaged since (by size)."""
     try:
         record = json.loads((folder / RECORD).read_bytes())
         for file in record["files"]:
