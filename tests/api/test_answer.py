@@ -135,6 +135,15 @@ def test_stop_strings_do_not_count_within_min_tokens():
     assert run.text() == "aba"
 
 
+def test_the_text_is_whole_across_the_border_of_min_tokens():
+    run = Run(stop=["b"], min_tokens=2)
+    run.feed("é🙂b".encode())
+    run2 = Run(stop=["b"], min_tokens=3)
+    run2.feed("éé🙂b".encode())
+    assert (run.text(), run2.text()) == ("é🙂", "éé🙂")
+    assert run.finishes()[0].reason == run2.finishes()[0].reason == "stop"
+
+
 def test_logprobs_stay_with_their_tokens():
     run = Run(logprobs=0, stop=["zz"])
 

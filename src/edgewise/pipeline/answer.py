@@ -11,8 +11,8 @@ from typing import Protocol
 from edgewise.core.chat import ChatEvent, Failed, Finish, PartDelta, PartEnd, PartStart
 from edgewise.core.errors import EdgewiseError
 from edgewise.core.requests import GenerationRequest, RequestTimings, TokenEvent, TokenLogprob, Usage
-from edgewise.text.stream import TextStream
-from edgewise.text.tokenizer import Tokenizer
+from edgewise.core.sampling import SamplingParams
+from edgewise.text import TextChunk, TextStream, Tokenizer
 
 Logprobs = tuple[TokenLogprob, ...] | None
 
@@ -50,18 +50,65 @@ class TextWriter:
 
 
 class _Choice:
-    """One choice: its text so far, and tokens whose text is held back."""
+    """One choice: its text so far, and tokens whose text is held back.
 
-    __slots__ = ("finished", "held_ids", "held_logprobs", "index", "num_tokens", "text", "writer")
+    Stop strings count only in text that begins after `min_tokens`: until then the text stream knows none of them.
+    """
 
-    def __init__(self, index: int, text: TextStream, writer: PartWriter) -> None:
+    __slots__ = (
+        "_min_tokens",
+        "_sampling",
+        "_text",
+        "_tokenizer",
+        "_waiting",
+        "finished",
+        "held_ids",
+        "held_logprobs",
+        "index",
+        "num_tokens",
+        "writer",
+    )
+
+    def __init__(
+        self, index: int, tokenizer: Tokenizer, sampling: SamplingParams, writer: PartWriter
+    ) -> None:
         self.index = index
-        self.text = text
         self.writer = writer
         self.num_tokens = 0
         self.finished = False
         self.held_ids: list[int] = []
         self.held_logprobs: list[TokenLogprob] = []
+        self._tokenizer = tokenizer
+        self._sampling = sampling
+        self._min_tokens = sampling.min_tokens if sampling.stop else 0
+        self._waiting = 0  # tokens whose last character is not there yet
+        self._text = self._text_stream(stop=() if self._min_tokens else sampling.stop)
+
+    def _text_stream(self, *, stop: tuple[str, ...]) -> TextStream:
+        return TextStream(
+            self._tokenizer,
+            stop=stop,
+            include_stop=self._sampling.include_stop_str_in_output,
+            skip_special_tokens=self._sampling.skip_special_tokens,
+        )
+
+    def push(self, token: int, logprob: TokenLogprob | None) -> TextChunk:
+        """One more token; the text that has become certain."""
+        self.num_tokens += 1
+        self.held_ids.append(token)
+        if logprob is not None:
+            self.held_logprobs.append(logprob)
+        chunk = self._text.push((token,))
+        if self._min_tokens:
+            self._waiting += 1 - len(chunk.token_ids)
+            if self.num_tokens >= self._min_tokens and not self._waiting:
+                self._min_tokens = 0
+                self._text = self._text_stream(stop=self._sampling.stop)
+        return chunk
+
+    def flush(self) -> str:
+        """The text that was held back, at the end."""
+        return self._text.flush().text
 
     def take_held(self) -> tuple[tuple[int, ...], Logprobs]:
         ids, logprobs = tuple(self.held_ids), tuple(self.held_logprobs) or None
@@ -94,17 +141,7 @@ class Answer:
         self._first_token_s = 0.0
         self._engine_choices = sampling.n
         self._choices = [
-            _Choice(
-                index,
-                TextStream(
-                    tokenizer,
-                    stop=sampling.stop,
-                    include_stop=sampling.include_stop_str_in_output,
-                    skip_special_tokens=sampling.skip_special_tokens,
-                ),
-                make_writer(index),
-            )
-            for index in range(sampling.n)
+            _Choice(index, tokenizer, sampling, make_writer(index)) for index in range(sampling.n)
         ]
 
     @property
@@ -149,11 +186,7 @@ class Answer:
         text = ""
         matched: str | None = None
         for i, token in enumerate(event.token_ids):
-            chunk = choice.text.push((token,))
-            choice.num_tokens += 1
-            choice.held_ids.append(token)
-            if event.logprobs is not None:
-                choice.held_logprobs.append(event.logprobs[i])
+            chunk = choice.push(token, None if event.logprobs is None else event.logprobs[i])
             text += chunk.text
             if chunk.matched_stop is not None:
                 matched = chunk.matched_stop
@@ -165,7 +198,7 @@ class Answer:
             return events
         if event.finish_reason in (None, "cancelled"):
             return self._write(choice, text, final=False)
-        text += choice.text.flush().text
+        text += choice.flush()
         if event.stop_token_id is not None:
             choice.num_tokens += 1
         return self._write(choice, text, final=True) + self._finish(
@@ -181,7 +214,7 @@ class Answer:
     def _finish(self, choice: _Choice, reason: str, matched: str | int | None) -> list[ChatEvent]:
         events: list[ChatEvent] = []
         if reason == "cancelled":
-            events += self._write(choice, choice.text.flush().text, final=True)
+            events += self._write(choice, choice.flush(), final=True)
         closing, reason = choice.writer.finish(reason)
         choice.finished = True
         self.finished = all(other.finished for other in self._choices)
