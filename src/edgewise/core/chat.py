@@ -76,7 +76,7 @@ class ToolDefinition:
 class ChatRequest:
     """A chat request of any API after parsing: what to render, how to sample, what to send back.
 
-    `sampling` holds only the fields the request gave; the server fills in defaults (`engine/defaults.py`).
+    `sampling` holds only the fields the request gave; the server fills in defaults (`pipeline/defaults.py`).
     """
 
     messages: tuple[Message, ...]
