@@ -19,7 +19,11 @@ from edgewise.text.vocabulary import BYTE, CONTROL, UNKNOWN, Vocabulary
 @functools.cache
 def byte_alphabet() -> dict[str, int]:
     """The printable characters byte-level BPE writes bytes with (GPT-2's table): character -> byte."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    printable = [
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    ]
     rest = [b for b in range(256) if b not in printable]
     return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(rest)}
 
@@ -28,7 +32,9 @@ def byte_level_backend(vocabulary: Vocabulary, types: Sequence[int]) -> Backend:
     """Byte-level BPE ("gpt2"). `types` are the token types after corrections. Raises TokenizerError for an unknown kind."""
     kind = pre_tokenizer(vocabulary.pre)
     vocab = {text: i for i, text in enumerate(vocabulary.tokens)}
-    apart = {text for text, type_ in zip(vocabulary.tokens, types, strict=True) if type_ in (CONTROL, UNKNOWN)}
+    apart = {
+        text for text, type_ in zip(vocabulary.tokens, types, strict=True) if type_ in (CONTROL, UNKNOWN)
+    }
     pairs = (_pair(merge) for merge in vocabulary.merges)
     merges = [(a, b) for a, b in pairs if a in vocab and b in vocab and a + b in vocab and a + b not in apart]
     backend = Backend(models.BPE(vocab=vocab, merges=merges, ignore_merges=kind.whole_words))
@@ -58,5 +64,7 @@ def sentencepiece_backend(vocabulary: Vocabulary, types: Sequence[int], *, add_s
     prefix = [normalizers.Prepend("▁")] if add_space_prefix else []
     backend.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", "▁")])
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(split_pattern(tokens, mergeable)), "isolated")
-    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
     return backend

@@ -94,9 +94,7 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "seed-coder": PreTokenizer((_words(r"\p{N}", other=r" ?[^\s\p{L}\p{N}\r\n]+"),)),
     "minicpm5": PreTokenizer((r"\p{N}{1,3}", _words(r"\p{N}+")), whole_words=True),
     **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2"), _O200K),
-    **dict.fromkeys(
-        ("tiny_aya", "cohere2moe"), PreTokenizer((r"\d{1,3}(?=(?:\d{3})*\b)", *_O200K.patterns))
-    ),
+    **dict.fromkeys(("tiny_aya", "cohere2moe"), PreTokenizer((r"\d{1,3}(?=(?:\d{3})*\b)", *_O200K.patterns))),
     "tekken": PreTokenizer((_cased(r"\p{N}"),), whole_words=True, adds_bos=True),
     "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")),
     "deepseek-llm": PreTokenizer(

@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 
-def derive_merges(tokens: Sequence[str], scores: Sequence[float], mergeable: Collection[int]) -> list[tuple[str, str]]:
+def derive_merges(
+    tokens: Sequence[str], scores: Sequence[float], mergeable: Collection[int]
+) -> list[tuple[str, str]]:
     """Ranked pairs for the tokens with the ids `mergeable`; no pair makes or takes any other token."""
     score = {tokens[i]: scores[i] for i in mergeable}
     ranked = [

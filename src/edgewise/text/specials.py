@@ -43,9 +43,33 @@ END_TOKENS = frozenset(
 """Texts that end a generation wherever a vocabulary has them (the set llama.cpp stops on)."""
 
 _FIM_TEXTS = {
-    "prefix": ("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>"),
-    "suffix": ("<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>"),
-    "middle": ("<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>"),
+    "prefix": (
+        "<|fim_prefix|>",
+        "<fim-prefix>",
+        "<fim_prefix>",
+        "<｜fim▁begin｜>",
+        "<PRE>",
+        "▁<PRE>",
+        "<|code_prefix|>",
+    ),
+    "suffix": (
+        "<|fim_suffix|>",
+        "<fim-suffix>",
+        "<fim_suffix>",
+        "<｜fim▁hole｜>",
+        "<SUF>",
+        "▁<SUF>",
+        "<|code_suffix|>",
+    ),
+    "middle": (
+        "<|fim_middle|>",
+        "<fim-middle>",
+        "<fim_middle>",
+        "<｜fim▁end｜>",
+        "<MID>",
+        "▁<MID>",
+        "<|code_middle|>",
+    ),
 }
 
 
@@ -114,7 +138,9 @@ class TokenFinder:
         """The first occurrence at or after `position`."""
         if not self.texts:
             return None
-        if self._pattern is None:  # made late: 6,000 tokens take 0.2 s, and many vocabularies are opened only to be looked at
+        if (
+            self._pattern is None
+        ):  # made late: 6,000 tokens take 0.2 s, and many vocabularies are opened only to be looked at
             self._pattern = _compile(self.texts)
         return self._pattern.search(text, position)
 

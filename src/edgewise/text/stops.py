@@ -24,7 +24,9 @@ class StopAutomaton:
         self.match: list[str | None] = [None]  # the longest stop string that ends in this state
         for stop in stops:
             if not 0 < len(stop) <= MAX_STOP_CHARS:
-                raise InvalidRequestError(f"a stop string must have 1 to {MAX_STOP_CHARS} characters", param="stop")
+                raise InvalidRequestError(
+                    f"a stop string must have 1 to {MAX_STOP_CHARS} characters", param="stop"
+                )
             self._add(stop)
         self._link()
 

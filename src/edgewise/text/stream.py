@@ -59,7 +59,9 @@ class TextStream:
         self._state = 0
         self._include_stop = include_stop
         self._skip_special = skip_special_tokens
-        self._waiting: deque[tuple[int, int, int]] = deque()  # token id, start and end of its text in the output
+        self._waiting: deque[tuple[int, int, int]] = (
+            deque()
+        )  # token id, start and end of its text in the output
         self._held = ""
         self._sent_len = 0
         self.matched_stop: str | None = None

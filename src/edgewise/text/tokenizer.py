@@ -33,31 +33,36 @@ _CUT = re.compile(r"(?<=[A-Za-z0-9,;]) ")
 
 
 class Tokenizer:
-    """A vocabulary with its rules. `specials` are control and user-defined tokens as the library describes them."""
+    """A vocabulary with its rules. `added` are control (`special`) and user-defined tokens by id."""
 
     def __init__(
-        self, backend: Backend, tokens: Sequence[str | None], specials: Sequence[AddedToken], facts: TokenizerFacts
+        self,
+        backend: Backend,
+        tokens: Sequence[str | None],
+        added: Mapping[int, AddedToken],
+        facts: TokenizerFacts,
     ) -> None:
-        self._backend = backend  # knows nothing of `specials`: it is given only the text between them
+        self._backend = backend  # knows nothing of `added`: it is given only the text between them
         self._tokens = tokens
-        self._added = specials
+        self._added = added
         self.facts = facts
-        ids = {text: i for i, text in enumerate(tokens) if text is not None}
         self.vocab_size = len(tokens)
         self.bos_token_id = facts.bos_token_id
         self.eos_token_id = facts.eos_token_id
         self.eos_token_ids = facts.eos_token_ids
         self.adds_bos = facts.adds_bos and facts.bos_token_id is not None
         self.fim = facts.fim
-        self.special_tokens: Mapping[str, int] = MappingProxyType({t.content: ids[t.content] for t in specials if t.special})
+        self.special_tokens: Mapping[str, int] = MappingProxyType(
+            {token.content: i for i, token in added.items() if token.special}
+        )
         self.control_tokens = frozenset(self.special_tokens)
         self._special_ids = frozenset(self.special_tokens.values())
-        self._apart = {t.content: ids[t.content] for t in specials}
-        self._strips = frozenset(t.content for t in specials if t.rstrip)
-        self._find_all = TokenFinder(self._apart)
-        self._bytes_of = functools.cache(self._compute_bytes)
+        self._added_ids = {token.content: i for i, token in added.items()}
+        self._strips = frozenset(token.content for token in added.values() if token.rstrip)
+        self._find_all = TokenFinder(self._added_ids)
+        self._find_plain = TokenFinder(token.content for token in added.values() if not token.special)
         self._prefix_replaces_space = int(facts.add_space_prefix and facts.kind == "sentencepiece")
-        self._find_plain = TokenFinder(t.content for t in specials if not t.special)
+        self._bytes_of = functools.cache(self._compute_bytes)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
@@ -97,7 +102,9 @@ class Tokenizer:
         """Write tokenizer.json (readable by the `tokenizers` library on its own) and tokenizer_config.json."""
         write_saved(Path(directory), self._backend, self._added, self.facts)
 
-    def encode(self, text: str, *, add_special_tokens: bool = False, parse_special: bool = False) -> list[int]:
+    def encode(
+        self, text: str, *, add_special_tokens: bool = False, parse_special: bool = False
+    ) -> list[int]:
         """Token ids of `text`.
 
         `add_special_tokens` puts the beginning (and end) token round it where the model wants them. Control tokens written
@@ -105,12 +112,16 @@ class Tokenizer:
         characters, always do. Raises InvalidRequestError for lone surrogates and for endless unbroken text.
         """
         check_unicode(text)
-        ids = [self.bos_token_id] if add_special_tokens and self.adds_bos and self.bos_token_id is not None else []
+        ids = (
+            [self.bos_token_id]
+            if add_special_tokens and self.adds_bos and self.bos_token_id is not None
+            else []
+        )
         finder = self._find_all if parse_special else self._find_plain
         position = 0
         while match := finder.search(text, position):
             self._encode_plain(text[position : match.start()], ids)
-            ids.append(self._apart[match.group()])
+            ids.append(self._added_ids[match.group()])
             position = match.end()
             if match.group() in self._strips:
                 position = _WHITE_SPACE.match(text, position).end()  # type: ignore[union-attr]  # matches nothing, too
@@ -149,14 +160,16 @@ class Tokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """The exact bytes a token stands for; a control token's are its text. Raises InvalidRequestError outside the vocabulary."""
         if not 0 <= token_id < self.vocab_size:
-            raise InvalidRequestError(f"token id {token_id} is outside the vocabulary of {self.vocab_size} tokens")
+            raise InvalidRequestError(
+                f"token id {token_id} is outside the vocabulary of {self.vocab_size} tokens"
+            )
         return self._bytes_of(token_id)
 
     def _compute_bytes(self, token_id: int) -> bytes:
         text = self._tokens[token_id]
         if text is None:
             return b""
-        if text in self._apart:
+        if token_id in self._added:
             return text.encode()
         if self.facts.kind == "byte_level":
             alphabet = byte_alphabet()
@@ -205,17 +218,17 @@ def check_unicode(text: str) -> None:
         ) from None
 
 
-def _added_tokens(model_name: str, tokens: Sequence[str], types: Sequence[int]) -> list[AddedToken]:
-    """Control and user-defined tokens, in the order of their ids."""
+def _added_tokens(model_name: str, tokens: Sequence[str], types: Sequence[int]) -> dict[int, AddedToken]:
+    """Control and user-defined tokens by id."""
     # Phi-3's control tokens swallow the white space after them. GGUF has no key for that; llama.cpp goes by the name, too.
     strips = any(name in model_name.lower() for name in ("phi-3", "phi3"))
-    return [
-        AddedToken(
+    return {
+        i: AddedToken(
             text,
             special=type_ != USER_DEFINED,
             normalized=False,
             rstrip=strips and text not in ("<unk>", "<s>", "<|endoftext|>"),
         )
-        for text, type_ in zip(tokens, types, strict=True)
+        for i, (text, type_) in enumerate(zip(tokens, types, strict=True))
         if type_ in (CONTROL, UNKNOWN, USER_DEFINED)
-    ]
+    }

@@ -35,7 +35,18 @@ class Vocabulary:
 _ID_KEYS = {
     **{
         f"{name}_token_id": name
-        for name in ("bos", "eos", "eot", "eom", "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep")
+        for name in (
+            "bos",
+            "eos",
+            "eot",
+            "eom",
+            "fim_pre",
+            "fim_suf",
+            "fim_mid",
+            "fim_pad",
+            "fim_rep",
+            "fim_sep",
+        )
     },
     "prefix_token_id": "fim_pre",  # the older spellings
     "suffix_token_id": "fim_suf",
@@ -95,7 +106,9 @@ def _strings(metadata: Mapping[str, Any], key: str, limit: int) -> list[str]:
         if not isinstance(value, str):
             raise TokenizerError(f"{key}[{i}] must be a string, not {type(value).__name__}")
         if len(value) > MAX_TOKEN_CHARS:
-            raise TokenizerError(f"{key}[{i}] is {len(value)} characters long; at most {MAX_TOKEN_CHARS} make sense")
+            raise TokenizerError(
+                f"{key}[{i}] is {len(value)} characters long; at most {MAX_TOKEN_CHARS} make sense"
+            )
     return values
 
 
