@@ -22,7 +22,7 @@ from edgewise.engine.records import StepRecord
 from edgewise.engine.request_book import RequestBook
 from edgewise.engine.sampler import Pick, Sampler
 from edgewise.engine.scheduler import Scheduler, StepPlan
-from edgewise.engine.sequence import ActiveRequest, Phase, Sequence
+from edgewise.engine.sequence import NO_PROMPT_OUTPUT, ActiveRequest, Phase, Sequence
 
 logger = logging.getLogger("edgewise.engine")
 
@@ -76,7 +76,19 @@ class EngineCore:
 
     def add(self, owner: ActiveRequest) -> None:
         """Take in a checked request."""
-        self.book.add(owner, self._new_sequence(owner, 0))
+        self.book.add(owner)
+        try:
+            first = self._new_sequence(owner, 0)
+        except Exception as error:  # the grammar's factory is not ours
+            self._fail(owner, error)
+            return
+        owner.max_tokens = first.max_tokens
+        if owner.request.sampling.prompt_logprobs is not None:
+            owner.prompt_logprobs = [None] * (
+                first.next_prompt_output + 1
+            )  # no output stands before these tokens
+        owner.sequences.append(first)
+        self.scheduler.add(first)
 
     def plan(self) -> StepPlan:
         """Decide on the next step. It must be run before anything else changes."""
@@ -106,6 +118,14 @@ class EngineCore:
         """End a request in whatever phase it is. Unknown ids are passed over: it has ended already."""
         if (owner := self.book.active.get(request_id)) is not None:
             self.book.abort(owner, "cancelled", RequestCancelledError("the request was cancelled"))
+
+    def finish_choice(self, request_id: str, choice: int) -> None:
+        """End one choice as if it had stopped here. Ids and choices that are not running are passed over."""
+        owner = self.book.active.get(request_id)
+        if owner is not None and choice < len(owner.sequences):
+            seq = owner.sequences[choice]
+            if seq.phase is not Phase.ENDED:
+                self.book.finish(seq, "stop")
 
     def step(self) -> bool:
         """Plan and run one step; False when there was nothing to do."""
@@ -160,6 +180,8 @@ class EngineCore:
             self._prefix_hits_tokens += seq.owner.num_cached_tokens
             ready += self._branch(seq)
         for one in ready:
+            if one.phase is Phase.ENDED:  # branching failed, and the request with it
+                continue
             if one.max_tokens == 0:
                 self.book.finish(one, "length")
             else:
@@ -169,11 +191,14 @@ class EngineCore:
         """Make the other choices of a request whose prompt is computed; returns those that run at once."""
         owner = seq.owner
         running = []
-        for choice in range(1, owner.request.sampling.n):
-            child = self._new_sequence(owner, choice, parent=seq)
-            owner.sequences.append(child)
-            if self.scheduler.add_fork(seq, child):
-                running.append(child)
+        try:
+            for choice in range(1, owner.request.sampling.n):
+                child = self._new_sequence(owner, choice, parent=seq)
+                owner.sequences.append(child)
+                if self.scheduler.add_fork(seq, child):
+                    running.append(child)
+        except Exception as error:  # a grammar's fork is not ours
+            self._fail(owner, error)
         return running
 
     def _pick_tokens(self, picks: list[Pick], logits: npt.NDArray[np.float32]) -> None:
@@ -246,13 +271,11 @@ class EngineCore:
         params = owner.request.sampling
         first = seq.next_prompt_output
         following = seq.token_ids[first + 1 : first + 1 + len(logits)].tolist()
-        assert params.prompt_logprobs is not None
-        if owner.prompt_logprobs is None:
-            owner.prompt_logprobs = [None] * (first + 1)
+        assert params.prompt_logprobs is not None and owner.prompt_logprobs is not None
         owner.prompt_logprobs += self._sampler.logprobs(logits, following, params.prompt_logprobs)
         seq.next_prompt_output = first + len(logits)
         if seq.next_prompt_output >= seq.num_prompt - 1:
-            seq.next_prompt_output = seq.num_prompt
+            seq.next_prompt_output = NO_PROMPT_OUTPUT
 
     def _fail(self, owner: ActiveRequest, error: Exception) -> None:
         if owner.request.request_id in self.book.active:

@@ -17,8 +17,9 @@ import queue
 import secrets
 import sys
 import threading
+import time
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgewise.core.errors import EngineDeadError, InvalidRequestError, OverloadedError, RequestCancelledError
 from edgewise.core.requests import EngineStats, GenerationRequest, TokenSink
@@ -45,6 +46,12 @@ class _Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class _FinishChoice:
+    request_id: str
+    choice: int
+
+
+@dataclass(frozen=True, slots=True)
 class _AddListener:
     listener: EngineListener
 
@@ -59,7 +66,7 @@ class _Close:
     pass
 
 
-_Message = _Submit | _Cancel | _AddListener | _ResetCache | _Close
+_Message = _Submit | _Cancel | _FinishChoice | _AddListener | _ResetCache | _Close
 
 
 class Engine:
@@ -93,6 +100,8 @@ class Engine:
         draining, EngineDeadError after a failure or `close`. After a normal return the sink hears exactly one end.
         """
         check_request(request, self._core.decoder.vocab_size, self.config.max_model_len)
+        if not request.arrival_s:
+            request = replace(request, arrival_s=time.monotonic())
         seed = request.sampling.seed
         owner = ActiveRequest(request, sink, seed=secrets.randbits(63) if seed is None else seed)
         with self._lock:
@@ -113,6 +122,10 @@ class Engine:
         self._inbox.put(_Cancel(request_id))
         if request_id in self._in_flight:
             self._decoder.cancel_step()
+
+    def finish_choice(self, request_id: str, choice: int) -> None:
+        """End one choice as if it had stopped by itself: a stop string was found in its text. Others go on."""
+        self._inbox.put(_FinishChoice(request_id, choice))
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. Returns whether that was done: False when the engine has ended."""
@@ -182,6 +195,8 @@ class Engine:
                 self._core.add(message.owner)
             elif isinstance(message, _Cancel):
                 self._core.cancel(message.request_id)
+            elif isinstance(message, _FinishChoice):
+                self._core.finish_choice(message.request_id, message.choice)
             elif isinstance(message, _ResetCache):
                 self._core.kv.reset()
                 message.done.set_result(True)

@@ -35,7 +35,7 @@ class RequestRecord:
     num_cached_tokens: int
     num_generated_tokens: int  # with the tokens that stopped a choice, which no event carries
     num_preemptions: int
-    max_tokens: int | None
+    max_tokens: int  # of each choice, after clamping to the window
     timings: RequestTimings  # scheduled_s, first_token_s: 0.0 where it ended before
 
     @property

@@ -27,11 +27,9 @@ class RequestBook:
         self._scheduler = scheduler
         self._on_end = on_end
 
-    def add(self, owner: ActiveRequest, first: Sequence) -> None:
-        """Take in a request and queue its first sequence."""
+    def add(self, owner: ActiveRequest) -> None:
+        """Take in a request that has no sequences yet."""
         self.active[owner.request.request_id] = owner
-        owner.sequences.append(first)
-        self._scheduler.add(first)
 
     def tokens(
         self, seq: Sequence, token_ids: tuple[int, ...], logprobs: tuple[TokenLogprob, ...] | None
@@ -74,7 +72,7 @@ class RequestBook:
             timings=timings,
         )
         if self._emit(seq, event) and owner.unfinished == 0:
-            self._end(owner, timings)
+            self._end(owner)
 
     def abort(
         self, owner: ActiveRequest, reason: FinishReason, error: Exception, *, silent: bool = False
@@ -98,7 +96,7 @@ class RequestBook:
                 owner.sink(event)
             except Exception:
                 logger.exception("the sink of request %s failed on its last event", owner.request.request_id)
-        self._end(owner, timings)
+        self._end(owner)
 
     def report_step(self, record: StepRecord) -> None:
         """Tell the listeners of a step."""
@@ -120,7 +118,7 @@ class RequestBook:
             return False
         return True
 
-    def _end(self, owner: ActiveRequest, timings: RequestTimings) -> None:
+    def _end(self, owner: ActiveRequest) -> None:
         request = owner.request
         del self.active[request.request_id]
         record = RequestRecord(
@@ -132,8 +130,8 @@ class RequestBook:
             num_cached_tokens=owner.num_cached_tokens,
             num_generated_tokens=owner.num_generated_tokens,
             num_preemptions=owner.num_preemptions,
-            max_tokens=request.sampling.max_tokens,
-            timings=timings,
+            max_tokens=owner.max_tokens,
+            timings=self._timings(owner, owner.first_token_s),
         )
         for listener in self.listeners:
             try:

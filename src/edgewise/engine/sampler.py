@@ -20,7 +20,6 @@ from edgewise.engine.sequence import Sequence
 from edgewise.kernels.sampling import BAD_LOGITS, NO_LOGPROBS, ROW, SampleBatch, SampleChoices, sample
 
 Float32Array = npt.NDArray[np.float32]
-Result = "Sampled | Exception"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +167,37 @@ def _logprobs_of(logits: Float32Array, tokens: list[int], counts: list[int]) -> 
     rows["forced"] = tokens
     rows["allowed_row"] = -1
     rows["num_logprobs"] = counts
-    return [
-        _logprob(choices, i) for choices in [sample(logits, SampleBatch(rows))] for i in range(len(tokens))
-    ]
+    choices = sample(logits, SampleBatch(rows))
+    return [_logprob(choices, i) for i in range(len(tokens))]
 
 
-def _results(choices, rows):
-    return [Sampled(t) for t in choices.ids.tolist()]
+def _results(choices: SampleChoices, rows: npt.NDArray[np.void]) -> list[Sampled | Exception]:
+    """What came of each row."""
+    results: list[Sampled | Exception] = []
+    for i, (token, wanted) in enumerate(
+        zip(choices.ids.tolist(), rows["num_logprobs"].tolist(), strict=True)
+    ):
+        if token < 0:
+            results.append(_failure(token))
+        elif wanted == NO_LOGPROBS:
+            results.append(Sampled(token))
+        else:
+            results.append(Sampled(token, (_logprob(choices, i),)))
+    return results
+
+
+def _failure(code: int) -> Exception:
+    if code == BAD_LOGITS:
+        return EdgewiseError("the model's output is not a number")
+    return InvalidRequestError("no token is left to choose from: everything is banned or not allowed here")
+
+
+def _logprob(choices: SampleChoices, i: int) -> TokenLogprob:
+    """The log probability of row i's token, with its alternatives, best first."""
+    top = slice(int(choices.top_starts[i]), int(choices.top_starts[i + 1]))
+    return TokenLogprob(
+        token_id=int(choices.ids[i]),
+        logprob=float(choices.logprobs[i]),
+        rank=int(choices.ranks[i]),
+        top=tuple(zip(choices.top_ids[top].tolist(), choices.top_logprobs[top].tolist(), strict=True)),
+    )

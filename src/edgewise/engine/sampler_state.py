@@ -17,8 +17,19 @@ class SamplerState:
     """Constants of a sequence's sampling, and the rules that depend on its output so far."""
 
     __slots__ = (
-        "allowed", "bias_ids", "bias_values", "needs_output", "needs_prompt", "num_logprobs", "plain", "processors", "row",
-        "_banned_always", "_bad_words", "_min_tokens", "_stop_ids",
+        "_bad_words",
+        "_banned_always",
+        "_min_tokens",
+        "_stop_ids",
+        "allowed",
+        "bias_ids",
+        "bias_values",
+        "needs_output",
+        "needs_prompt",
+        "num_logprobs",
+        "plain",
+        "processors",
+        "row",
     )  # fmt: skip
 
     def __init__(

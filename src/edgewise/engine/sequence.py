@@ -16,7 +16,10 @@ from edgewise.core.requests import FinishReason, GenerationRequest, TokenConstra
 from edgewise.engine.prefix_tree import Node, token_symbols
 
 if TYPE_CHECKING:
-    from edgewise.engine.sampler import SamplerState
+    from edgewise.engine.sampler_state import SamplerState
+
+
+NO_PROMPT_OUTPUT = 1 << 62  # no output inside the prompt is wanted (any more)
 
 
 class Phase(enum.Enum):
@@ -32,7 +35,7 @@ class ActiveRequest:
     """An accepted request and its sequences, from `submit` to its last event."""
 
     __slots__ = (
-        "finish_reasons", "first_token_s", "num_cached_tokens", "num_generated_tokens", "num_preemptions", "order", "prompt_logprobs", "request",
+        "finish_reasons", "first_token_s", "max_tokens", "num_cached_tokens", "num_generated_tokens", "num_preemptions", "order", "prompt_logprobs", "request",
         "scheduled_s", "seed", "sequences", "sink", "unfinished",
     )  # fmt: skip
 
@@ -44,6 +47,7 @@ class ActiveRequest:
         self.sequences: list[Sequence] = []
         self.unfinished = request.sampling.n  # choices without a finish
         self.finish_reasons: list[FinishReason] = []
+        self.max_tokens = 0  # of each choice, set with the first
         self.prompt_logprobs: list[TokenLogprob | None] | None = None
         self.num_cached_tokens = 0
         self.num_generated_tokens = 0
@@ -102,13 +106,13 @@ class Sequence:
         self.cache_epoch = 0
         self.salt = request.cache_salt.encode("utf-8", "surrogatepass")
         # Outputs.
-        self.next_prompt_output = self.num_prompt
+        self.next_prompt_output = NO_PROMPT_OUTPUT
         if request.sampling.prompt_logprobs is not None and choice == 0:
             self.next_prompt_output = request.outputs_from or 0
         self.stop_ids = frozenset(request.sampling.stop_token_ids)
         if not request.sampling.ignore_eos:
             self.stop_ids |= request.eos_token_ids
-        self.sampler: SamplerState | None = None
+        self.sampler: SamplerState  # set by the one who makes the sequence
         self.constraint: TokenConstraint | None = None
         if parent is not None and parent.constraint is not None:
             self.constraint = parent.constraint.fork()
