@@ -245,8 +245,30 @@ json_values = st.recursive(
     max_leaves=8,
 )
 field_names = st.sampled_from(
-    "messages model temperature top_p n stop stop_token_ids logit_bias logprobs top_logprobs stream stream_options tools"
-    " tool_choice response_format chat_template_kwargs best_of max_tokens seed documents modalities bad_words".split()
+    [
+        "messages",
+        "model",
+        "temperature",
+        "top_p",
+        "n",
+        "stop",
+        "stop_token_ids",
+        "logit_bias",
+        "logprobs",
+        "top_logprobs",
+        "stream",
+        "stream_options",
+        "tools",
+        "tool_choice",
+        "response_format",
+        "chat_template_kwargs",
+        "best_of",
+        "max_tokens",
+        "seed",
+        "documents",
+        "modalities",
+        "bad_words",
+    ]
 )
 
 

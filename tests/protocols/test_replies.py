@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.byte_tokenizer import ByteTokenizer
 
 from edgewise.core.chat import ChatEvent, Failed, Finish, PartDelta, PartEnd, PartStart
 from edgewise.core.errors import EngineDeadError, InvalidRequestError, OverloadedError
@@ -20,7 +22,6 @@ from edgewise.protocols.errors import encode_error, status_of
 from edgewise.protocols.logprobs import LogprobWriter
 from edgewise.protocols.reply import PromptEcho, Reply, ReplyHead, ReplyOptions
 from edgewise.protocols.stream import DeltaMerger
-from tests.support.byte_tokenizer import ByteTokenizer
 
 HEAD = ReplyHead("id-1", 1_700_000_000, "m")
 WRITER = LogprobWriter(ByteTokenizer())
@@ -154,9 +155,9 @@ def test_completion_logprobs_keep_their_offsets_over_chunks_and_echo():
     streamed = [c["choices"][0] for c in data]
     assert "".join(c["text"] for c in streamed) == "abcd"
     found = [c["logprobs"] for c in streamed if c["logprobs"]]
-    assert sum((f["tokens"] for f in found), []) == ["a", "b", "c", "d"]
-    assert sum((f["text_offset"] for f in found), []) == [0, 1, 2, 3]
-    assert sum((f["token_logprobs"] for f in found), []) == [None, -0.5, -0.5, -0.5]
+    assert list(chain.from_iterable(f["tokens"] for f in found)) == ["a", "b", "c", "d"]
+    assert list(chain.from_iterable(f["text_offset"] for f in found)) == [0, 1, 2, 3]
+    assert list(chain.from_iterable(f["token_logprobs"] for f in found)) == [None, -0.5, -0.5, -0.5]
     reply = Reply.empty(1)
     reply.add(answer("cd"))
     whole = completions.encode_response(HEAD, options, [reply], WRITER, [prompt])["choices"][0]

@@ -78,3 +78,4 @@ async def _on_http_exception(_request: Request, error: Exception) -> Response:
 def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(EdgewiseError, _on_error)
+    app.add_exception_handler(Exception, _on_error)

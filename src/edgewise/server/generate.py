@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from edgewise.protocols.logprobs import LogprobWriter
 from edgewise.protocols.reply import PromptEcho, ReplyHead
-from edgewise.server.errors import JsonResponse
+from edgewise.server.errors import JsonResponse, error_response
 from edgewise.server.event_stream import EventStreamResponse
 from edgewise.server.exchange import Exchange
 from edgewise.server.formats import Format, with_usage_forced
@@ -24,23 +24,23 @@ P = TypeVar("P")
 
 
 async def generate(request: Request, form: Format[P]) -> Response:
-    """Answer one request of a format. Raises EdgewiseError before headers; afterwards errors are events."""
+    """Answer one request of a format. Errors before the headers become error answers, later ones events."""
     state = state_of(request)
     exchange = Exchange(request, state.gate.enter())
     try:
         response = await _answer(request, state, form, exchange)
-    except BaseException:
+    except BaseException as error:
         exchange.close()
-        raise
+        if not isinstance(error, Exception):
+            raise
+        return error_response(error)
     if not isinstance(response, EventStreamResponse):
         exchange.close()
     return response
 
 
 async def _answer(request: Request, state: ServerState, form: Format[P], exchange: Exchange) -> Response:
-    body = await state.read_json(request)
-    parsed = form.parse(body)
-    del body
+    parsed = await state.read(request, form.parse, bounded=True)
     state.check_model(form.model_of(parsed))
     state.ignored.note(client_of(request), request.url.path, form.ignored_fields_of(parsed))
     exchange.watch_client()

@@ -93,7 +93,7 @@ async def reset_prefix_cache(request: Request) -> Response:
 @router.post("/tokenize")
 async def tokenize(request: Request) -> Response:
     state = state_of(request)
-    parsed = parse_tokenize(await state.read_json(request))
+    parsed = await state.read(request, parse_tokenize)
     state.check_model(parsed.model)
     state.ignored.note(client_of(request), "/tokenize", parsed.ignored_fields)
     ids = await state.run(tokenizing.tokenize, state.pipeline, parsed)
@@ -108,7 +108,7 @@ def _token_strs(state: ServerState, ids: list[int]) -> list[str]:
 @router.post("/detokenize")
 async def detokenize(request: Request) -> Response:
     state = state_of(request)
-    ids = parse_detokenize(await state.read_json(request))
+    ids = await state.read(request, parse_detokenize)
     vocab_size = state.pipeline.tokenizer.vocab_size
     for i, token_id in enumerate(ids):
         if token_id >= vocab_size:

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, count
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -21,7 +22,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from edgewise.core.requests import EngineStats
-from edgewise.engine.records import RequestRecord, StepRecord
+
+if TYPE_CHECKING:
+    from edgewise.engine.records import RequestRecord, StepRecord
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from fastapi import Request
 
-from edgewise.core.errors import InvalidRequestError
+from edgewise.core.errors import ContextLengthError, InvalidRequestError
 from edgewise.pipeline import Pipeline
 from edgewise.server.admission import AdmissionGate
-from edgewise.server.bodies import read_json
+from edgewise.server.bodies import decode_json, least_text_bytes, read_body
 from edgewise.server.ignored import IgnoredFields
 from edgewise.server.metrics import MetricsCollector
 from edgewise.server.options import ServerOptions
@@ -23,6 +23,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _ANONYMOUS_NAMES = ("", "local")
+_INLINE_BYTES = 32 << 10
+_SURELY_DECODED_BYTES = 1 << 20  # room for what is no text: names, schemas, fields without effect
 
 
 @dataclass(slots=True)
@@ -59,13 +61,27 @@ class ServerState:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.executor, lambda: function(*args, **kwargs))
 
-    async def read_json(self, request: Request) -> Any:
-        return await read_json(
-            request,
-            self.executor,
-            max_bytes=self.options.max_body_bytes,
-            timeout_s=self.options.body_timeout_s,
-        )
+    async def read(self, request: Request, parse: Callable[[object], T], *, bounded: bool = False) -> T:
+        """What `parse` makes of the JSON body, made beside the event loop when the body is large.
+
+        `bounded`: a body whose text cannot fit the window even at the longest token is refused unread.
+        """
+        options = self.options
+        body = await read_body(request, max_bytes=options.max_body_bytes, timeout_s=options.body_timeout_s)
+        if len(body) <= _INLINE_BYTES:
+            return parse(decode_json(body))
+        return await self.run(self._parse_large, body, parse, bounded)
+
+    def _parse_large(self, body: bytes, parse: Callable[[object], T], bounded: bool) -> T:
+        pipeline = self.pipeline
+        longest = pipeline.tokenizer.max_token_bytes
+        if bounded and len(body) > _SURELY_DECODED_BYTES:
+            text_bytes = least_text_bytes(body) - _SURELY_DECODED_BYTES
+            if text_bytes > 2 * pipeline.max_input_len * longest:
+                raise ContextLengthError(
+                    prompt_tokens=text_bytes // longest, max_model_len=pipeline.max_input_len, at_least=True
+                )
+        return parse(decode_json(body))
 
 
 def state_of(request: Request) -> ServerState:
