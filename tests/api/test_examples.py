@@ -39,7 +39,7 @@ def test_runs_over_a_scripted_model(
     result = main()
     if inspect.iscoroutine(result):
         asyncio.run(result)
-    assert ".." in capsys.readouterr().out
+    assert "." in capsys.readouterr().out  # what the scripted model says
 
 
 @pytest.mark.model
