@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edgewise.build.engine_dir import ALIGNMENT, PROBE_BYTES, PackedTensor, crc32
+from edgewise.build.engine_dir import ALIGNMENT, PROBE_BYTES, PackedTensor
 from edgewise.build.packing import PLAIN, SLAB_ROWS
 from edgewise.core.errors import EngineDirError
 
@@ -94,7 +94,8 @@ class WeightsFile:
         data = packed.result()
         if writing.nbytes == 0:
             self._pad(writing)
-            writing.probe = crc32(data[:PROBE_BYTES])
+        if writing.nbytes < PROBE_BYTES:
+            writing.probe = zlib.crc32(data[: PROBE_BYTES - writing.nbytes].data, writing.probe)
         writing.crc = zlib.crc32(data.data, writing.crc)
         writing.nbytes += len(data)
         self._file.write(data.data)

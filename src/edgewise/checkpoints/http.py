@@ -140,12 +140,14 @@ def _download(
     while True:
         before = done
         try:
-            for chunk in _stream(client, url, done, headers):
-                with disk_errors(partial, (size or done + len(chunk)) - done), partial.open("ab") as file:
-                    file.write(chunk)
-                update(chunk)
-                done += len(chunk)
-                received(len(chunk))
+            with partial.open("ab") as file:
+                for chunk in _stream(client, url, done, headers):
+                    with disk_errors(partial, (size or done + len(chunk)) - done):
+                        file.write(chunk)
+                        file.flush()
+                    update(chunk)
+                    done += len(chunk)
+                    received(len(chunk))
             if size is None or done >= size:
                 return
             problem: object = f"the connection closed after {done} of {size} bytes"
@@ -176,7 +178,7 @@ def _stream(client: httpx.Client, url: str, start: int, headers: dict[str, str])
     with client.stream("GET", url, headers={**ranged, "Accept-Encoding": "identity"}) as response:
         response.raise_for_status()
         skip = start if start and response.status_code != httpx.codes.PARTIAL_CONTENT else 0
-        for chunk in response.iter_bytes(CHUNK_BYTES):
+        for chunk in response.iter_bytes():  # as they come, so that a broken connection loses nothing
             if skip >= len(chunk):
                 skip -= len(chunk)
                 continue

@@ -49,12 +49,11 @@ def list_models(settings: StoreSettings, *, with_catalog: bool = True) -> list[S
     """Models on this machine by name, then those the catalog could fetch."""
     engines = _engines_by_folder(settings)
     names = {folder.name: _name(folder) for folder in _folders(settings.models_dir)}
-    partial = {folder.name: _partial_name(folder) for folder in _folders(settings.models_dir / PARTIAL)}
     here = [_here(settings, entry, name, engines) for entry, name in names.items()]
     here += [
-        StoredModel(name, "partial", folder_bytes(settings.models_dir / PARTIAL / entry))
-        for entry, name in partial.items()
-        if entry not in names
+        StoredModel(folder.name, "partial", folder_bytes(folder))
+        for folder in _folders(settings.models_dir / PARTIAL)
+        if folder.name not in names
     ]
     known = {model.name for model in here}
     offers = [
@@ -107,10 +106,6 @@ def _here(settings: StoreSettings, entry: str, name: str, engines: dict[Path, li
 
 def _name(folder: Path) -> str:
     return str(_read_json(folder / RECORD).get("name", folder.name))
-
-
-def _partial_name(folder: Path) -> str:
-    return next((model.name for model in catalog().values() if model.name == folder.name), folder.name)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
