@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import threading
 
 import pytest
@@ -17,7 +18,11 @@ from edgewise.pipeline.stream import LoopWaker
 GREEDY = {"temperature": 0, "max_tokens": 20}
 
 
-def start(pipeline: Pipeline, prompt: str = "Q:", request_id: str = "r", **sampling: object) -> Stream:
+_numbers = itertools.count()
+
+
+def start(pipeline: Pipeline, prompt: str = "Q:", request_id: str = "", **sampling: object) -> Stream:
+    request_id = request_id or f"r{next(_numbers)}"
     return pipeline.start(pipeline.prepare_prompt(prompt, {**GREEDY, **sampling}, request_id=request_id))
 
 
@@ -141,8 +146,11 @@ def test_a_closed_pipeline_says_so(pipelines):
 
 def test_an_id_in_use_is_refused(pipelines):
     pipeline = pipelines({}, model={"step_delay_s": 0.01})
-    first = start(pipeline, max_tokens=400)
-    for again in (start, lambda p: list(p.start_all([p.prepare_prompt("x", GREEDY, request_id="r")]))):
+    first = start(pipeline, request_id="r", max_tokens=400)
+    for again in (
+        lambda p: start(p, request_id="r"),
+        lambda p: list(p.start_all([p.prepare_prompt("x", GREEDY, request_id="r")])),
+    ):
         with pytest.raises(InvalidRequestError, match="in use"):
             again(pipeline)
     assert isinstance(next(first), PartStart)
