@@ -14,7 +14,7 @@ import numpy.typing as npt
 from edgewise.build import engine_dir_for
 from edgewise.decoder.batch import Batch
 from edgewise.decoder.decoder import BLOCK_SIZE, Decoder, DecoderConfig
-from edgewise.kernels.dispatch import layout_of
+from edgewise.kernels.native import layout_of
 from edgewise.kernels.sampling import SampleBatch, sample
 from edgewise.text.tokenizer import Tokenizer
 
