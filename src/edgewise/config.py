@@ -34,7 +34,7 @@ KV_SHARE = (
 AUTO_NUM_SEQS = 16  # decode throughput on a CPU stops growing near here: rows then fill the integer units
 AUTO_BATCHED_TOKENS = 512  # long enough that reading the weights costs little beside the arithmetic
 MIN_SEQ_TOKENS = 1024  # an automatic number of sequences leaves each at least this much room
-MIN_OUTPUT_ROWS = 32
+LOGITS_BYTES = 32 * MIB  # of one step: how many prompt positions a step can score
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def resolve(options: EngineOptions, model: ModelFacts, hardware: HardwareFacts) 
         max_input_len=_max_input_len(options, max_model_len),
         max_num_seqs=num_seqs,
         max_num_batched_tokens=batched,
-        max_output_rows=min(batched, max(num_seqs, MIN_OUTPUT_ROWS)),
+        max_output_rows=min(batched, max(num_seqs, LOGITS_BYTES // (4 * model.spec.vocab_size))),
         scheduling_policy=options.scheduling_policy,
         enable_prefix_caching=options.enable_prefix_caching,
         kv_bytes=num_blocks * model.kv_bytes_per_block,
