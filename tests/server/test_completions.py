@@ -9,6 +9,9 @@ from typing import Any
 import httpx
 from tests.server.conftest import MakeClient
 from tests.support.byte_tokenizer import ByteTokenizer
+from tests.support.scripted_model import scripted_outputs
+
+from edgewise.text import FimTokens
 
 URL = "/v1/completions"
 
@@ -106,12 +109,27 @@ async def test_a_suffix_needs_a_model_with_its_tokens(client: httpx.AsyncClient)
 
 
 async def test_more_prompts_than_allowed(make: Any, client_of: MakeClient):
-    client = client_of(make(), max_batch_prompts=2)
-    response = await client.post(URL, json={"prompt": ["a", "b", "c"]})
+    client = client_of(make(), max_choices=4)
+    response = await client.post(URL, json={"prompt": ["a", "b", "c"], "n": 2})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "prompt")
+    assert (await client.post(URL, json={"prompt": ["a", "b"], "n": 2})).status_code == 200
 
 
 async def test_a_bad_prompt_among_many_names_its_place(client: httpx.AsyncClient):
-    response = await client.post(URL, json={"prompt": [[1], [5000]]})
-    assert response.status_code == 400
-    assert "5000" in response.json()["error"]["message"]
+    for bad, word in (([5000], "5000"), ("x" * 600, "maximum context length is 512")):
+        response = await client.post(URL, json={"prompt": [[1], bad]})
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "prompt[1]"
+        assert word in response.json()["error"]["message"]
+
+
+async def test_a_suffix_asks_for_the_middle(make: Any, client_of: MakeClient):
+    tokenizer = ByteTokenizer()
+    pre, suf, mid = (tokenizer.special_tokens[f"<|fim_{part}|>"] for part in ("prefix", "suffix", "middle"))
+    asked = (pre, *b"def f(", suf, *b"return 1", mid)
+    answer = [*b"x):", tokenizer.special_tokens["</s>"]]
+    pipeline = make(script=scripted_outputs({asked: answer}))
+    pipeline.tokenizer.fim = FimTokens(pre, suf, mid)
+    body = await complete(client_of(pipeline), prompt="def f(", suffix="return 1")
+    assert body["choices"][0]["text"] == "x):"
+    assert body["usage"]["prompt_tokens"] == len(asked)

@@ -98,8 +98,6 @@ def read_template_kwargs(fields: Fields) -> dict[str, Any]:
         kwargs = {name: value for name, value in given.data.items() if value not in (None, "auto")}
     if (documents := fields.array("documents")) is not None:
         kwargs["documents"] = documents
-    if fields.get("enable_thinking") is not None:
-        kwargs.setdefault("enable_thinking", fields.boolean("enable_thinking"))
     return kwargs
 
 

@@ -25,12 +25,18 @@ class AdmissionGate:
 
 
 class Ticket:
-    """One place inside, given back once."""
+    """One place inside, given back once; as a context manager too."""
 
     __slots__ = ("_gate",)
 
     def __init__(self, gate: AdmissionGate) -> None:
         self._gate: AdmissionGate | None = gate
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
 
     def leave(self) -> None:
         if self._gate is not None:

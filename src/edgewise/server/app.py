@@ -34,6 +34,7 @@ def create_app(pipeline: Pipeline, options: config.ServerOptions | None = None) 
         pipeline=pipeline,
         options=options,
         gate=AdmissionGate(options.request_queue_size),
+        side_gate=AdmissionGate(options.request_queue_size),
         executor=ThreadPoolExecutor(options.parse_threads, thread_name_prefix="edgewise-prepare"),
     )
     app = FastAPI(

@@ -5,6 +5,7 @@ by wall clock, an orderly end whatever happens.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 
 from starlette.responses import Response
@@ -15,6 +16,8 @@ from edgewise.core.errors import RequestCancelledError
 from edgewise.protocols import sse
 from edgewise.protocols.stream import StreamEncoder
 from edgewise.server.sources import EventSource
+
+logger = logging.getLogger("edgewise.server")
 
 _HEADERS = {
     "cache-control": "no-cache",
@@ -66,6 +69,10 @@ class EventStreamResponse(Response):
             stopping = RequestCancelledError("The server is shutting down.")
             await self._write(send, self._encoder.failure(stopping), last=True)
             raise
+        except Exception as error:
+            logger.error("a stream failed: %s", error, exc_info=error)
+            await self._write(send, self._encoder.failure(error), last=True)
+            return
         await self._write(send, b"" if failed else self._encoder.closing(), last=True)
 
     async def _pass_events_on(self, send: Send) -> bool:

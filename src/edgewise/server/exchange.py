@@ -7,7 +7,9 @@ not. The source is then cancelled, so the engine lets go of the request within a
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fastapi import Request
 
@@ -25,6 +27,7 @@ class Exchange:
     def __init__(self, request: Request, ticket: Ticket) -> None:
         self._request = request
         self._ticket = ticket
+        self._arrival_s = time.monotonic()
         self._watch: asyncio.Task[None] | None = None
         self._source: EventSource | None = None
         self.streams: list[Stream] = []
@@ -42,10 +45,11 @@ class Exchange:
             self._source.cancel()
 
     def start(self, pipeline: Pipeline, prepared: Sequence[Prepared], num_choices: int) -> EventSource:
-        """Submit every prompt. Raises what `Pipeline.start` raises, with nothing left running."""
+        """Submit every prompt, as of the request's arrival. Raises what `Pipeline.start` raises."""
         self.raise_if_gone()
         for one in prepared:  # where one fails, `close` cancels the others
-            self.streams.append(pipeline.start(one))
+            arrived = replace(one, request=replace(one.request, arrival_s=self._arrival_s))
+            self.streams.append(pipeline.start(arrived))
         single = len(self.streams) == 1
         self._source = self.streams[0] if single else MergedStreams(self.streams, num_choices)
         return self._source

@@ -98,13 +98,14 @@ class CompletionFormat:
 
     id_prefix = "cmpl"
 
-    def __init__(self, max_prompts: int) -> None:
-        self._max_prompts = max_prompts
+    def __init__(self, max_choices: int) -> None:
+        self._max_choices = max_choices
 
     def parse(self, body: object) -> completions.CompletionRequest:
         request = completions.parse_request(body)
-        if len(request.prompts) > self._max_prompts:
-            rule = f"must hold at most {self._max_prompts} prompts, got {len(request.prompts)}"
+        num_choices = len(request.prompts) * request.reply.best_of
+        if num_choices > self._max_choices:
+            rule = f"asks for {num_choices} answers with n; at most {self._max_choices} are made at once"
             raise InvalidRequestError(f"prompt {rule}", param="prompt")
         return request
 
@@ -120,11 +121,18 @@ class CompletionFormat:
     def prepare(
         self, pipeline: Pipeline, parsed: completions.CompletionRequest, request_id: str
     ) -> list[Prepared]:
-        several = len(parsed.prompts) > 1
-        return [
-            self._prepare_one(pipeline, parsed, prompt, f"{request_id}-{i}" if several else request_id)
-            for i, prompt in enumerate(parsed.prompts)
-        ]
+        if len(parsed.prompts) == 1:
+            return [self._prepare_one(pipeline, parsed, parsed.prompts[0], request_id)]
+        prepared = []
+        for i, prompt in enumerate(parsed.prompts):
+            try:
+                prepared.append(self._prepare_one(pipeline, parsed, prompt, f"{request_id}-{i}"))
+            except InvalidRequestError as error:
+                if error.param == "prompt":
+                    error.param = f"prompt[{i}]"
+                    error.message = f"prompt[{i}]: {error.message}"
+                raise
+        return prepared
 
     def _prepare_one(
         self,
@@ -134,7 +142,7 @@ class CompletionFormat:
         request_id: str,
     ) -> Prepared:
         return pipeline.prepare_prompt(
-            prompt if parsed.suffix is None else fill_in_the_middle(pipeline, prompt, parsed.suffix),
+            prompt if parsed.suffix is None else fill_in_the_middle(pipeline, prompt, parsed),
             parsed.sampling,
             request_id=request_id,
             defaults=COMPLETIONS,
@@ -175,16 +183,22 @@ class CompletionFormat:
         return completions.CompletionStreamEncoder(head, options, writer, echoes)
 
 
-def fill_in_the_middle(pipeline: Pipeline, prefix: completions.Prompt, suffix: str) -> list[int]:
+def fill_in_the_middle(
+    pipeline: Pipeline, prefix: completions.Prompt, parsed: completions.CompletionRequest
+) -> list[int]:
     """The prompt, in token ids, that asks for the text between. Raises InvalidRequestError without such tokens."""
-    assert isinstance(prefix, str), "parse_request lets a suffix through with text prompts only"
+    suffix = parsed.suffix
+    assert isinstance(prefix, str) and suffix is not None, (
+        "parse_request lets a suffix through with text prompts only"
+    )
     tokenizer = pipeline.tokenizer
     fim = tokenizer.fim
     if fim is None:
         raise InvalidRequestError(
             "suffix needs a model with fill-in-the-middle tokens, which this one lacks", param="suffix"
         )
-    return [fim.prefix, *tokenizer.encode(prefix), fim.suffix, *tokenizer.encode(suffix), fim.middle]
+    begin = tokenizer.encode("", add_special_tokens=parsed.add_special_tokens)
+    return [*begin, fim.prefix, *tokenizer.encode(prefix), fim.suffix, *tokenizer.encode(suffix), fim.middle]
 
 
 def with_usage_forced(options: ReplyOptions, forced: bool) -> ReplyOptions:

@@ -10,7 +10,7 @@ from edgewise.core.errors import InvalidRequestError
 from edgewise.protocols.models import encode_models
 from edgewise.protocols.tokenize import encode_detokenize, encode_tokenize, parse_detokenize, parse_tokenize
 from edgewise.server import info, metrics, tokenizing
-from edgewise.server.errors import JsonResponse
+from edgewise.server.errors import HttpError, JsonResponse
 from edgewise.server.state import ServerState, client_of, state_of
 
 router = APIRouter()
@@ -79,7 +79,7 @@ async def server_info(request: Request) -> Response:
 async def prometheus(request: Request) -> Response:
     state = state_of(request)
     if state.collector is None:
-        return JsonResponse({"error": "metrics are turned off"}, 404)
+        raise HttpError(404, "Metrics are turned off on this server.", code="not_found")
     return Response(await state.run(metrics.render, state.collector), media_type=metrics.CONTENT_TYPE)
 
 
@@ -93,12 +93,13 @@ async def reset_prefix_cache(request: Request) -> Response:
 @router.post("/tokenize")
 async def tokenize(request: Request) -> Response:
     state = state_of(request)
-    parsed = await state.read(request, parse_tokenize)
-    state.check_model(parsed.model)
-    state.ignored.note(client_of(request), "/tokenize", parsed.ignored_fields)
-    ids = await state.run(tokenizing.tokenize, state.pipeline, parsed)
-    strs = _token_strs(state, ids) if parsed.return_token_strs else None
-    return JsonResponse(encode_tokenize(ids, strs, state.pipeline.max_model_len))
+    with state.side_gate.enter():
+        parsed = await state.read(request, parse_tokenize)
+        state.check_model(parsed.model)
+        state.ignored.note(client_of(request), "/tokenize", parsed.ignored_fields)
+        ids = await state.run(tokenizing.tokenize, state.pipeline, parsed)
+        strs = _token_strs(state, ids) if parsed.return_token_strs else None
+        return JsonResponse(encode_tokenize(ids, strs, state.pipeline.max_model_len))
 
 
 def _token_strs(state: ServerState, ids: list[int]) -> list[str]:
@@ -108,11 +109,6 @@ def _token_strs(state: ServerState, ids: list[int]) -> list[str]:
 @router.post("/detokenize")
 async def detokenize(request: Request) -> Response:
     state = state_of(request)
-    ids = await state.read(request, parse_detokenize)
-    vocab_size = state.pipeline.tokenizer.vocab_size
-    for i, token_id in enumerate(ids):
-        if token_id >= vocab_size:
-            rule = f"is {token_id}, outside the vocabulary (0 to {vocab_size - 1})"
-            raise InvalidRequestError(f"tokens[{i}] {rule}", param=f"tokens[{i}]")
-    text = await state.run(state.pipeline.tokenizer.decode, ids, skip_special_tokens=False)
-    return JsonResponse(encode_detokenize(text))
+    with state.side_gate.enter():
+        ids = await state.read(request, parse_detokenize)
+        return JsonResponse(encode_detokenize(await state.run(tokenizing.detokenize, state.pipeline, ids)))

@@ -25,7 +25,7 @@ class ServerOptions(config.ServerOptions):
     allowed_hosts: tuple[str, ...] = ()  # Host headers answered; empty: any
     body_timeout_s: float = 60.0  # longest silence while a body is being sent
     parse_threads: int = 2  # templates, tokenising and large bodies
-    max_batch_prompts: int = 256  # prompts of one completions request
+    max_choices: int = 512  # choices of one completions request, all its prompts together
     enable_metrics: bool = True
     access_log: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from edgewise.server.options import ServerOptions
 def generation_router(options: ServerOptions) -> APIRouter:
     router = APIRouter()
     chat = ChatFormat()
-    completion = CompletionFormat(options.max_batch_prompts)
+    completion = CompletionFormat(options.max_choices)
 
     @router.post("/v1/chat/completions")
     @router.post("/chat/completions")

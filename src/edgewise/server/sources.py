@@ -50,6 +50,8 @@ class MergedStreams:
             self._news.clear()
             await self._news.wait()
         events, self._events = self._events, []
+        if not events:
+            self._raise_what_broke()
         if self._failed:
             return []
         for i, event in enumerate(events):
@@ -58,6 +60,12 @@ class MergedStreams:
                 self.cancel()
                 return events[: i + 1]
         return events
+
+    def _raise_what_broke(self) -> None:
+        """A pump that ended with an exception must not look like the end of a stream."""
+        for pump in self._pumps:
+            if pump.done() and not pump.cancelled() and (error := pump.exception()) is not None:
+                raise error
 
     def cancel(self) -> None:
         for stream in self._streams:

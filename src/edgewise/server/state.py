@@ -33,7 +33,8 @@ class ServerState:
 
     pipeline: Pipeline
     options: ServerOptions
-    gate: AdmissionGate
+    gate: AdmissionGate  # of generating requests
+    side_gate: AdmissionGate  # of those that only tokenise: counting must work while answers run
     executor: ThreadPoolExecutor
     collector: MetricsCollector | None = None  # None: metrics are turned off
     ignored: IgnoredFields = field(default_factory=IgnoredFields)

@@ -1,6 +1,8 @@
-"""Counting tokens without generating: /tokenize for raw prompts and for conversations. Blocking; runs in the executor."""
+"""Tokens without generating: /tokenize for raw prompts and conversations, /detokenize. Blocking; runs in the executor."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from edgewise.chat import encode_prompt
 from edgewise.core.chat import ChatRequest
@@ -18,6 +20,16 @@ def tokenize(pipeline: Pipeline, request: TokenizeRequest) -> list[int]:
     text = request.prompt or ""
     _check_size(pipeline, text, "prompt")
     return pipeline.tokenizer.encode(text, add_special_tokens=request.add_special_tokens, parse_special=True)
+
+
+def detokenize(pipeline: Pipeline, ids: Sequence[int]) -> str:
+    """The text of token ids, control tokens included. Raises InvalidRequestError for one outside the vocabulary."""
+    vocab_size = pipeline.tokenizer.vocab_size
+    for i, token_id in enumerate(ids):
+        if token_id >= vocab_size:
+            rule = f"is {token_id}, outside the vocabulary (0 to {vocab_size - 1})"
+            raise InvalidRequestError(f"tokens[{i}] {rule}", param=f"tokens[{i}]")
+    return pipeline.tokenizer.decode(ids, skip_special_tokens=False)
 
 
 def _tokenize_chat(pipeline: Pipeline, request: ChatRequest) -> list[int]:
