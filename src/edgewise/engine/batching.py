@@ -20,23 +20,28 @@ class BatchBuilder:
 
     def build(self, chunks: ListOf[Chunk]) -> Batch:
         """The batch of the chunks, in order. Valid until the next call."""
+        token_ids, positions = self._token_ids, self._positions
         row = 0
-        row_starts, context_lens, output_rows = [0], [], []
-        tables = np.empty((len(chunks), max(chunk.seq.num_blocks for chunk in chunks)), np.int32)
+        row_starts, context_lens = [0], []
+        output_rows: list[int] = []
+        tables = np.empty((len(chunks), max([chunk.seq.num_blocks for chunk in chunks])), np.int32)
         for i, chunk in enumerate(chunks):
             seq, num_rows = chunk.seq, chunk.num_rows
             start = seq.num_computed
-            end = row + num_rows
-            self._token_ids[row:end] = seq.token_ids[start : start + num_rows]
-            self._positions[row:end] = self._counting[start : start + num_rows]
+            if num_rows == 1:  # nearly every row of nearly every step: plain indexing is several times faster
+                token_ids[row] = seq.token_ids[start]
+                positions[row] = start
+            else:
+                token_ids[row : row + num_rows] = seq.token_ids[start : start + num_rows]
+                positions[row : row + num_rows] = self._counting[start : start + num_rows]
+            row += num_rows
             tables[i, : seq.num_blocks] = seq.block_table[: seq.num_blocks]
             context_lens.append(start)
-            row_starts.append(end)
-            output_rows.extend(range(end - chunk.num_outputs, end))
-            row = end
+            row_starts.append(row)
+            output_rows.extend(range(row - chunk.num_outputs, row))
         return Batch(
-            token_ids=self._token_ids[:row],
-            positions=self._positions[:row],
+            token_ids=token_ids[:row],
+            positions=positions[:row],
             row_starts=np.array(row_starts, np.int32),
             context_lens=np.array(context_lens, np.int32),
             block_tables=tables,

@@ -82,8 +82,14 @@ class KvCache:
 
     def grow(self, seq: Sequence, num_slots: int) -> bool:
         """Make slots num_computed..num_slots writable. False, and nothing changed, when blocks run out."""
+        if not seq.shares_tail and num_slots <= seq.num_blocks * self.block_size:
+            return True
         last = seq.num_computed // self.block_size
-        shared = last < seq.num_blocks and self.pool.num_holders(int(seq.block_table[last])) > 1
+        shared = (
+            seq.shares_tail
+            and last < seq.num_blocks
+            and self.pool.num_holders(int(seq.block_table[last])) > 1
+        )
         wanted = self.blocks_for(num_slots) - seq.num_blocks
         if wanted + shared > self.pool.num_free:
             return False
@@ -95,6 +101,7 @@ class KvCache:
             self._copy_block(source, target)
             self.pool.release(source)
             seq.block_table[last] = target
+        seq.shares_tail = False
         for _ in range(wanted):
             seq.block_table[seq.num_blocks] = self.pool.allocate()
             seq.num_blocks += 1
@@ -123,6 +130,7 @@ class KvCache:
             self.pool.share(block)
         child.num_blocks, child.num_committed = parent.num_blocks, parent.num_committed
         child.num_computed, child.num_computed_before = parent.num_computed, parent.num_computed_before
+        parent.shares_tail = child.shares_tail = True
         child.node, child.cache_epoch = parent.node, parent.cache_epoch
 
     def release(self, seq: Sequence) -> None:
@@ -130,6 +138,7 @@ class KvCache:
         self.record_tail(seq)
         self._drop_tail(seq, keep=0)
         seq.num_committed = seq.num_computed = 0
+        seq.shares_tail = False
         seq.node = None
 
     def reset(self) -> None:

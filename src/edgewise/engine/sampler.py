@@ -53,7 +53,7 @@ class Sampler:
         """The next token of each pick. `logits`: f32[R, V], edited. An exception stands for a request that failed here."""
         if not picks:
             return []
-        rows = np.array([pick.seq.sampler.row for pick in picks], ROW)
+        rows = np.frombuffer(bytearray().join([pick.seq.sampler.row for pick in picks]), ROW)
         rows["counter"] = [len(pick.seq.output_ids) for pick in picks]
         own = _own_rows(picks, logits)
         if all(pick.seq.sampler.plain and pick.seq.constraint is None for pick in picks):
@@ -90,8 +90,8 @@ class _SpecialStep:
                 self._failed[i] = error
         results = _results(sample(self._logits, self._batch()), self._rows)
         self._add_raw_logprobs(results)
-        for i, error in self._failed.items():
-            results[i] = error
+        for i, failure in self._failed.items():
+            results[i] = failure
         return results
 
     def _process(self, i: int, seq: Sequence, state: SamplerState) -> None:

@@ -38,7 +38,7 @@ class SamplerState:
         """`seed`: of this choice, any integer; `stop_ids`: what may not come before `min_tokens`."""
         params = request.sampling
         self.num_logprobs = NO_LOGPROBS if params.logprobs is None else params.logprobs
-        self.row: np.void = _row(request, seed, self.num_logprobs)
+        self.row: bytes = _row(request, seed, self.num_logprobs)
         self.needs_prompt = params.repetition_penalty != 1.0
         self.needs_output = (
             self.needs_prompt or params.frequency_penalty != 0.0 or params.presence_penalty != 0.0
@@ -81,7 +81,8 @@ def mask_of(ids: tuple[int, ...], vocab_size: int) -> npt.NDArray[np.uint32]:
     return np.packbits(bits, bitorder="little").view(np.uint32)
 
 
-def _row(request: GenerationRequest, seed: int, num_logprobs: int) -> np.void:
+def _row(request: GenerationRequest, seed: int, num_logprobs: int) -> bytes:
+    """A record of `ROW` without its counter."""
     params = request.sampling
     row = np.zeros(1, ROW)
     row["temperature"] = params.temperature
@@ -95,4 +96,4 @@ def _row(request: GenerationRequest, seed: int, num_logprobs: int) -> np.void:
     row["forced"] = -1
     row["allowed_row"] = -1
     row["num_logprobs"] = num_logprobs
-    return row[0]
+    return row.tobytes()

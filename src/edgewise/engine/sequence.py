@@ -62,7 +62,7 @@ class Sequence:
     __slots__ = (
         "_token_ids", "block_table", "cache_epoch", "choice", "constraint", "first_token_s", "last_token_s", "max_tokens",
         "next_prompt_output", "node", "num_blocks", "num_committed", "num_computed", "num_computed_before", "num_prompt",
-        "num_tokens", "output_ids", "owner", "phase", "rank", "salt", "sampler",
+        "num_tokens", "output_ids", "owner", "phase", "rank", "salt", "sampler", "shares_tail",
         "stop_ids",
     )  # fmt: skip
 
@@ -102,6 +102,7 @@ class Sequence:
         self.num_computed_before = (
             0  # most tokens this sequence ever computed itself: what a preemption took is no cache hit
         )
+        self.shares_tail = False  # its last block may have other holders: copy it before writing
         self.node: Node | None = None
         self.cache_epoch = 0
         self.salt = request.cache_salt.encode("utf-8", "surrogatepass")
