@@ -35,14 +35,29 @@ class ByteTokenizer:
         self._text = {i: text for text, i in specials.items()}
         self._pattern = re.compile("|".join(map(re.escape, specials)) or r"(?!)")
 
-    def encode(self, text: str, *, add_special_tokens: bool = False, parse_special: bool = False) -> list[int]:
-        ids = [self.bos_token_id] if add_special_tokens and self.adds_bos and self.bos_token_id is not None else []
-        position = 0
-        for match in self._pattern.finditer(text) if parse_special else ():
-            ids += text[position : match.start()].encode()
-            ids.append(self.special_tokens[match.group()])
-            position = match.end()
-        return ids + list(text[position:].encode())
+    def encode(
+        self, text: str, *, add_special_tokens: bool = False, parse_special: bool = False
+    ) -> list[int]:
+        ids = self.encode_segments((text,))[0] if parse_special else list(text.encode())
+        if add_special_tokens and self.adds_bos and self.bos_token_id is not None:
+            ids.insert(0, self.bos_token_id)
+        return ids
+
+    def encode_segments(self, segments: Iterable[str]) -> tuple[list[int], list[tuple[int, int]]]:
+        ids: list[int] = []
+        marks: list[tuple[int, int]] = []
+        num_chars = 0
+        for segment in segments:
+            position = 0
+            for match in self._pattern.finditer(segment):
+                ids += segment[position : match.start()].encode()
+                marks.append((num_chars + match.start(), len(ids)))
+                ids.append(self.special_tokens[match.group()])
+                marks.append((num_chars + match.end(), len(ids)))
+                position = match.end()
+            ids += segment[position:].encode()
+            num_chars += len(segment)
+        return ids, [*marks, (num_chars, len(ids))]
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         kept = (self.token_bytes(i) for i in ids if not (skip_special_tokens and self.is_special(i)))

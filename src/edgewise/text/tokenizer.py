@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,7 +25,7 @@ from edgewise.text.vocabulary import CONTROL, UNKNOWN, USER_DEFINED, read_vocabu
 CHUNK_CHARS = 1 << 16
 MAX_STRETCH_CHARS = 1 << 22
 
-_WHITE_SPACE = re.compile(r"[ \t\n\v\f\r]*")
+_WHITE_SPACE = " \t\n\v\f\r"
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 # A place where every pre-tokenizer of the table ends a word, whatever stands on either side: before a space that follows
 # one of these. Nothing looks behind, and looking ahead from earlier words stops at the space.
@@ -111,24 +111,69 @@ class Tokenizer:
         out in `text` become control tokens only with `parse_special`; user-defined tokens, which stand for nothing but their
         characters, always do. Raises InvalidRequestError for lone surrogates and for endless unbroken text.
         """
-        check_unicode(text)
-        ids = (
-            [self.bos_token_id]
-            if add_special_tokens and self.adds_bos and self.bos_token_id is not None
-            else []
-        )
-        finder = self._find_all if parse_special else self._find_plain
-        position = 0
-        while match := finder.search(text, position):
-            self._encode_plain(text[position : match.start()], ids)
-            ids.append(self._added_ids[match.group()])
-            position = match.end()
-            if match.group() in self._strips:
-                position = _WHITE_SPACE.match(text, position).end()  # type: ignore[union-attr]  # matches nothing, too
-        self._encode_plain(text[position:], ids)
+        if parse_special:
+            ids, _ = self.encode_segments((text,))
+        else:
+            check_unicode(text)
+            ids = []
+            self._encode_text(text, ids)
+        if add_special_tokens and self.adds_bos and self.bos_token_id is not None:
+            ids.insert(0, self.bos_token_id)
         if add_special_tokens and self.facts.adds_eos and self.eos_token_id is not None:
             ids.append(self.eos_token_id)
         return ids
+
+    def encode_segments(self, segments: Iterable[str]) -> tuple[list[int], list[tuple[int, int]]]:
+        """Token ids of the segments as one text, in which control tokens count unless a segment border cuts them.
+
+        Also returns marks: (characters, tokens) before each place where a control token starts or ends, and at the end. Between
+        two marks the text is merged as a whole, across segment borders.
+        """
+        ids: list[int] = []
+        marks: list[tuple[int, int]] = []
+        plain: list[str] = []  # since the last control token
+        num_chars = 0
+        strip = False
+        for text, token_id in self._cut_at_control(segments):
+            num_chars += len(text)
+            if token_id is None:
+                plain.append(text)
+                continue
+            self._encode_between(plain, ids, strip=strip)
+            marks += (num_chars - len(text), len(ids)), (num_chars, len(ids) + 1)
+            ids.append(token_id)
+            strip = text in self._strips
+        self._encode_between(plain, ids, strip=strip)
+        marks.append((num_chars, len(ids)))
+        return ids, marks
+
+    def _cut_at_control(self, segments: Iterable[str]) -> Iterator[tuple[str, int | None]]:
+        """The segments in pieces: a control token's text with its id, anything else with None."""
+        for segment in segments:
+            check_unicode(segment)
+            position = done = 0
+            while match := self._find_all.search(segment, position):
+                position = match.end()
+                if (token_id := self.special_tokens.get(match.group())) is not None:
+                    yield segment[done : match.start()], None
+                    yield match.group(), token_id
+                    done = position
+            yield segment[done:], None
+
+    def _encode_between(self, plain: list[str], ids: list[int], *, strip: bool) -> None:
+        """Append the ids of the pieces between two control tokens, and forget the pieces."""
+        text = "".join(plain)
+        plain.clear()
+        self._encode_text(text.lstrip(_WHITE_SPACE) if strip else text, ids)
+
+    def _encode_text(self, text: str, ids: list[int]) -> None:
+        """Append the ids of text in which no control token counts."""
+        position = 0
+        while match := self._find_plain.search(text, position):
+            self._encode_plain(text[position : match.start()], ids)
+            ids.append(self._added_ids[match.group()])
+            position = match.end()
+        self._encode_plain(text[position:], ids)
 
     def _encode_plain(self, text: str, ids: list[int]) -> None:
         """Append the ids of text without special tokens, in pieces whose ids do not depend on one another.

@@ -1,0 +1,99 @@
+"""Finds out what a template can do by rendering small conversations and looking for their words in the output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from edgewise.chat.history import Capabilities, Turn
+from edgewise.chat.template_process import Result
+from edgewise.core.errors import ModelError
+
+RenderAll = Callable[[Sequence[dict[str, Any]]], list[Result]]
+
+_ASK, _REPLY, _MORE, _RULE = "w7rask", "w7rreply", "w7rmore", "w7rrule"
+_ARGUMENT, _OUTCOME = "w7rargument", "w7routcome"
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "w7rtool",
+        "description": "d",
+        "parameters": {"type": "object", "properties": {"key": {"type": "string", "description": "d"}}},
+    },
+}
+
+
+def probe(render_all: RenderAll) -> Capabilities:
+    """Probe a template. Raises ModelError when it cannot even render one user message."""
+    plain, typed = render_all([_context([_user(_ASK)]), _context([_user([{"type": "text", "text": _ASK}])])])
+    typed_content = _ASK not in plain.text
+    if typed_content and _ASK not in typed.text:
+        raise ModelError(
+            f"the chat template cannot render a user message: {plain.message or 'it leaves its text out'}"
+        )
+    return _probe_rest(render_all, typed_content)
+
+
+def _probe_rest(render_all: RenderAll, typed_content: bool) -> Capabilities:
+    def say(role: str, text: str, **more: Any) -> Turn:
+        content = [{"type": "text", "text": text}] if typed_content and text else text
+        return {"role": role, "content": content, **more}
+
+    ask, reply, more, rule = (
+        say("user", _ASK),
+        say("assistant", _REPLY),
+        say("user", _MORE),
+        say("system", _RULE),
+    )
+    outcome = say("tool", _OUTCOME, tool_call_id="call00001", name="w7rtool")
+    conversations = {
+        "system": [rule, ask],
+        "late": [ask, reply, rule, more],
+        "late after user": [ask, rule, reply, more],
+        "neighbours": [ask, more],
+        "assistant first": [reply, ask],
+        "text call": [ask, _calling(json.dumps({"key": _ARGUMENT})), outcome, more],
+        "object call": [ask, _calling({"key": _ARGUMENT}), outcome, more],
+    }
+    contexts = [_context(turns) for turns in conversations.values()]
+    results = render_all([*contexts, _context([ask], tools=[_TOOL])])
+    text = dict(zip((*conversations, "tools"), (result.text for result in results), strict=True))
+    object_arguments = _json_argument(text["object call"]) or not _in_order(text["text call"], _ARGUMENT)
+    call_text = text["object call" if object_arguments else "text call"]
+    return Capabilities(
+        typed_content=typed_content,
+        system=_in_order(text["system"], _RULE, _ASK),
+        late_system=_in_order(text["late"], _ASK, _REPLY, _RULE, _MORE)
+        and _in_order(text["late after user"], _ASK, _RULE, _REPLY, _MORE),
+        same_role_neighbours=_in_order(text["neighbours"], _ASK, _MORE),
+        assistant_first=_in_order(text["assistant first"], _REPLY, _ASK),
+        tools="w7rtool" in text["tools"],
+        tool_calls=_in_order(call_text, _ASK, _ARGUMENT, _MORE),
+        tool_results=_in_order(call_text, _ASK, _OUTCOME, _MORE),
+        object_arguments=object_arguments,
+    )
+
+
+def _user(content: Any) -> Turn:
+    return {"role": "user", "content": content}
+
+
+def _calling(arguments: Any) -> Turn:
+    call = {"id": "call00001", "type": "function", "function": {"name": "w7rtool", "arguments": arguments}}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+def _context(turns: list[Turn], tools: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    return {"messages": turns, "tools": tools, "add_generation_prompt": True}
+
+
+def _in_order(text: str, *words: str) -> bool:
+    """Whether all words occur, each for the first time after the former's first."""
+    places = [text.find(word) for word in words]
+    return -1 not in places and places == sorted(places)
+
+
+def _json_argument(text: str) -> bool:
+    """Whether an argument given as an object came out, and not as Python would print it."""
+    return _ARGUMENT in text and f"'{_ARGUMENT}'" not in text

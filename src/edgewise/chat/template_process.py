@@ -1,0 +1,156 @@
+"""The parent's side of `sandbox.py`: starts the process, gives it work with a deadline, ends it when it overstays."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import selectors
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from edgewise.chat.sandbox import LENGTH
+from edgewise.core.errors import EdgewiseError, ModelError
+
+PROGRAM = Path(__file__).with_name("sandbox.py")
+MEMORY_BYTES = 1 << 30
+START_DEADLINE_S = 30.0
+BASE_CHARS = 4 << 20
+CHARS_PER_INPUT_CHAR = 8
+
+
+class TemplateOverrunError(EdgewiseError):
+    """The template did not end in time, or its process died (out of memory, most likely)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One rendering: `text`, or why there is none."""
+
+    text: str
+    error: Literal["", "raised", "failed"] = ""
+    message: str = ""
+
+
+class TemplateProcess:
+    """One template in one process, started on first use and after a failure. Any thread; renders one request at a time."""
+
+    def __init__(self, source: str, *, deadline_s: float) -> None:
+        self._source = source
+        self._deadline_s = deadline_s
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def render(self, contexts: Sequence[dict[str, Any]]) -> list[Result]:
+        """Render the template once for each context.
+
+        Raises ModelError when the template does not compile, TemplateOverrunError when the deadline passes or the process dies.
+        """
+        body = json.dumps(contexts)
+        limits = (
+            f'"max_chars": {BASE_CHARS + CHARS_PER_INPUT_CHAR * len(body)}, "deadline_s": {self._deadline_s}'
+        )
+        request = f'{{{limits}, "contexts": {body}}}'.encode()
+        with self._lock:
+            process = self._running()
+            answer = self._ask(process, request, self._deadline_s)
+        return [
+            Result(result.get("text", ""), result.get("error", ""), result.get("message", ""))
+            for result in answer["results"]
+        ]
+
+    def close(self) -> None:
+        """End the process. A later render starts another."""
+        with self._lock:
+            self._stop()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self._stop()
+        process = self._process = _start()
+        weakref.finalize(self, _end, process)
+        opening = json.dumps({"source": self._source, "memory_bytes": MEMORY_BYTES}).encode()
+        answer = self._ask(process, opening, START_DEADLINE_S)
+        if "error" in answer:
+            self._stop()
+            raise ModelError(f"the chat template does not compile: {answer['message']}")
+        return process
+
+    def _ask(self, process: subprocess.Popen[bytes], body: bytes, deadline_s: float) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = json.loads(_exchange(process, body, time.monotonic() + deadline_s))
+        except TimeoutError:
+            self._stop()
+            raise TemplateOverrunError(f"the chat template did not end within {deadline_s:g} s") from None
+        except (OSError, EOFError):
+            self._stop()
+            raise TemplateOverrunError(
+                "the chat template's process ended; it may need too much memory"
+            ) from None
+        return answer
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            _end(self._process)
+            self._process = None
+
+
+def _start() -> subprocess.Popen[bytes]:
+    """The sandbox, isolated from the environment: it finds jinja2 where this process would, and nothing else."""
+    places = {
+        str(Path(spec.origin).parents[1])
+        for spec in map(importlib.util.find_spec, ("jinja2", "markupsafe"))
+        if spec is not None and spec.origin is not None
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(PROGRAM), *sorted(places)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # an interrupt at the terminal is for the parent, which closes the pipe
+        bufsize=0,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    os.set_blocking(process.stdin.fileno(), False)
+    os.set_blocking(process.stdout.fileno(), False)
+    return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()
+
+
+def _exchange(process: subprocess.Popen[bytes], body: bytes, deadline: float) -> bytes:
+    """Send one message and read the answer. Raises TimeoutError at `deadline` (time.monotonic()), EOFError, OSError."""
+    assert process.stdin is not None and process.stdout is not None
+    unsent = memoryview(LENGTH.pack(len(body)) + body)
+    answer = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdin, selectors.EVENT_WRITE)
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while len(answer) < LENGTH.size or len(answer) < LENGTH.size + LENGTH.unpack_from(answer)[0]:
+            events = selector.select(max(0.0, deadline - time.monotonic()))
+            if not events:
+                raise TimeoutError
+            for key, _ in events:
+                if key.fileobj is process.stdin:
+                    unsent = unsent[os.write(key.fd, unsent) :]
+                    if not unsent:
+                        selector.unregister(process.stdin)
+                elif data := os.read(key.fd, 1 << 20):
+                    answer += data
+                else:
+                    raise EOFError
+    return bytes(answer[LENGTH.size :])
