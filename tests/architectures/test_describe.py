@@ -188,6 +188,10 @@ CONTRADICTORY = {
         r"'blk.0.ffn_gate.weight' has shape \[96, 64\].*\[100, 64\]",
     ),
     "width": ({"llama.embedding_length": 128}, r"token_embd.weight' has shape \[\d+, 64\]"),
+    "absurd layers": (
+        {"llama.block_count": 2**31 - 1},
+        "llama.block_count.*2147483647 layers cannot be right",
+    ),
     "more layers": ({"llama.block_count": 3}, r"'blk.2.attn_norm.weight' is missing"),
 }
 

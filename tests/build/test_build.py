@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -180,7 +181,7 @@ def test_a_failing_build_leaves_the_old_directory_and_no_rest(tmp_path: Path) ->
             write_tiny_gguf(tmp_path / "b.gguf", seed=3), out, layout=8, tools=plain_tools_with(Broken())
         )
     assert load_engine_dir(out).provenance["path"].endswith("tiny.gguf")
-    assert {p.name for p in tmp_path.iterdir()} == {"tiny.gguf", "b.gguf", "engine", ".engine.lock"}
+    assert {p.name for p in tmp_path.iterdir()} == {"tiny.gguf", "b.gguf", "engine"}
 
 
 def plain_tools_with(packer: PlainPacker) -> Any:
@@ -198,7 +199,18 @@ def test_a_full_disk_is_said_before_anything_is_written(
     assert not (tmp_path / "engine").exists()
 
 
-def test_unknown_layouts_and_types(tmp_path: Path) -> None:
+def test_a_disk_that_fills_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = write_tiny_gguf(tmp_path / "tiny.gguf")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(EngineDirError, match=r"engine: cannot be written: No space left"):
+        build_engine_dir(path, tmp_path / "engine", layout=8, tools=plain_tools())
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny.gguf"]
+
+
+def test_unknown_layouts(tmp_path: Path) -> None:
     path = write_tiny_gguf(tmp_path / "tiny.gguf")
     with pytest.raises(ConfigError, match="layout"):
         build_engine_dir(path, tmp_path / "engine", layout=5, tools=plain_tools())
@@ -399,4 +411,4 @@ def test_a_killed_build_leaves_nothing_that_is_trusted(tmp_path: Path) -> None:
     engine = engine_dir_for(str(path), layout=8, settings=StoreSettings(data_dir=data), tools=plain_tools())
     verify_weights(engine)
     names = {entry.name for entry in (data / "engines").iterdir()}
-    assert names == {engine.path.name, f".{engine.path.name}.lock"}  # the dead builder's rest is gone
+    assert names == {engine.path.name}  # the dead builder's rest is gone

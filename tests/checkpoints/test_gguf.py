@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.support.tiny_gguf import TinyModel, tensor_shapes, vocabulary, write_tiny_gguf
 
+from edgewise.architectures import describe
 from edgewise.checkpoints import open_checkpoint
 from edgewise.core.errors import CheckpointError, EdgewiseError, ModelNotFoundError, UnsupportedModelError
 
@@ -143,6 +144,7 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     ),
     "nested array": (gguf_bytes([key(b"a", ARRAY, struct.pack("<IQ", ARRAY, 1))]), "'a': nested arrays"),
     "unknown value type": (gguf_bytes([key(b"a", 77, bytes(8))]), "'a': unknown value type 77"),
+    "odd key": (gguf_bytes([key(b"\xff\xfe", U32, bytes(4))]), "metadata key 0: the name is not valid UTF-8"),
     "key twice": (gguf_bytes([key(b"a", U32, bytes(4))] * 2), "metadata key 'a': given twice"),
     "alignment": (gguf_bytes([key(b"general.alignment", U32, struct.pack("<I", 48))]), "general.alignment"),
     "unknown tensor type": (
@@ -209,7 +211,7 @@ def test_random_damage_to_the_header_never_crashes(tiny: Path, tmp_path: Path) -
             data[rng.randrange(6000)] = rng.randrange(256)
         path.write_bytes(data)
         try:
-            open_checkpoint(path)
+            describe(open_checkpoint(path))
         except EdgewiseError as error:
             assert str(path) in str(error)
 

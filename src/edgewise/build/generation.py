@@ -37,6 +37,6 @@ def tokenizer_kind(metadata: Mapping[str, Any]) -> str:
     kind = metadata.get("tokenizer.ggml.model")
     if kind is None:
         return "none"
-    tokens = metadata.get("tokenizer.ggml.tokens", [])
+    tokens = metadata.get("tokenizer.ggml.tokens")
     pre = metadata.get("tokenizer.ggml.pre")
-    return f"{kind}{f' ({pre})' if pre else ''}, {len(tokens)} tokens"
+    return f"{kind}{f' ({pre})' if pre else ''}, {len(tokens) if isinstance(tokens, list) else 0} tokens"

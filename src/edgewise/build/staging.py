@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edgewise.checkpoints.files import exclusive_lock, fsync_dir, fsync_tree
+from edgewise.core.errors import EngineDirError
 
 STAGING_SUFFIX = ".building"
 OLD_SUFFIX = ".old"
@@ -24,12 +25,24 @@ def lock_path(target: Path) -> Path:
 
 @contextmanager
 def building_lock(target: Path, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the right to build `target`; what dead builders left is removed first."""
-    with exclusive_lock(lock_path(target), waiting=waiting):
+    """Hold the right to build `target`; what dead builders left is removed first.
+
+    Raises EngineDirError for what the file system refuses meanwhile: no permission, no room.
+    """
+    with disk_errors(target), exclusive_lock(lock_path(target), waiting=waiting):
         for leftover in target.parent.glob(f".{target.name}.*"):
             if leftover.name.endswith((STAGING_SUFFIX, OLD_SUFFIX)):
                 shutil.rmtree(leftover, ignore_errors=True)
         yield
+
+
+@contextmanager
+def disk_errors(target: Path) -> Iterator[None]:
+    """Turn OSErrors of writing `target` into EngineDirError."""
+    try:
+        yield
+    except OSError as error:
+        raise EngineDirError(f"{target}: cannot be written: {error.strerror or error}") from error
 
 
 @contextmanager

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from edgewise.build.engine_dir import ALIGNMENT, PROBE_BYTES, PackedTensor
 from edgewise.build.packing import PLAIN, SLAB_ROWS
-from edgewise.core.errors import EngineDirError
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -57,7 +56,6 @@ class WeightsFile:
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="edgewise-pack")
         self._ahead = num_threads * 2
         self._unflushed = 0
-        self.path = path
 
     def __enter__(self) -> WeightsFile:
         return self
@@ -67,16 +65,7 @@ class WeightsFile:
         self._file.close()
 
     def write_all(self, plan: Iterable[PlannedTensor]) -> Iterator[PackedTensor]:
-        """Write tensors in order, yielding each one's place. Raises EngineDirError when the disk fills."""
-        try:
-            yield from self._write_all(plan)
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise EngineDirError(f"{self.path}: cannot be written: {error.strerror or error}") from error
-
-    def _write_all(self, plan: Iterable[PlannedTensor]) -> Iterator[PackedTensor]:
-        """Keeps the pool a few slabs ahead of the writer, across tensors."""
+        """Write tensors in order, yielding each one's place; the pool stays a few slabs ahead, across tensors."""
         pending: deque[tuple[PlannedTensor, int, Future[Bytes]]] = deque()
         writing = _Writing()
         for tensor in plan:

@@ -15,19 +15,40 @@ from pathlib import Path
 
 @contextmanager
 def exclusive_lock(path: Path, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock file `path` (made when absent); calls `waiting` once if another process or thread holds it."""
+    """Hold the lock file `path`; calls `waiting` if another process or thread holds it. The file exists while it is held.
+
+    The holder removes the file before letting go, so whoever waited for it may get the lock of a file that is gone, and tries again.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if waiting:
-                waiting()
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+            _lock(descriptor, waiting)
+            if not _still_there(descriptor, path):
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int, waiting: Callable[[], None] | None) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if waiting:
+            waiting()
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _still_there(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def fsync_dir(path: Path) -> None:

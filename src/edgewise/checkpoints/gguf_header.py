@@ -89,11 +89,20 @@ class _Cursor:
             self.fail(f"{n} {what} cannot be right in a file of {self.size} bytes")
         return n
 
-    def string(self, limit: int | None = None) -> str:
-        length = self.count("characters", 1, limit)
-        raw = self.data[self.at : self.at + length]
+    def string(self) -> str:
+        """A value. Bytes that are not UTF-8 become U+FFFD: a description with a stray byte is no reason to refuse a model."""
+        length = self.count("characters", 1)
         self.at += length
-        return raw.decode("utf-8", errors="surrogateescape")
+        return self.data[self.at - length : self.at].decode("utf-8", errors="replace")
+
+    def name(self) -> str:
+        """The name of a key or tensor."""
+        length = self.count("characters", 1, MAX_NAME_LEN)
+        self.at += length
+        try:
+            return self.data[self.at - length : self.at].decode("utf-8")
+        except UnicodeDecodeError:
+            self.fail("the name is not valid UTF-8")
 
     def strings(self, n: int) -> list[str]:
         """`n` strings. The loop is kept lean: a vocabulary has several hundred thousand."""
@@ -105,7 +114,7 @@ class _Cursor:
             at += 8
             if length > size - at:
                 self.fail(f"a string of {length} bytes runs beyond the end of the file")
-            out.append(data[at : at + length].decode("utf-8", errors="surrogateescape"))
+            out.append(data[at : at + length].decode("utf-8", errors="replace"))
             at += length
         self.at = at
         return out
@@ -177,7 +186,7 @@ def _read_metadata(cursor: _Cursor, num_keys: int) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     for index in range(num_keys):
         cursor.field = f"metadata key {index}"
-        key = cursor.string(MAX_NAME_LEN)
+        key = cursor.name()
         cursor.field = f"metadata key {key!r}"
         if key in metadata:
             cursor.fail("given twice")
@@ -206,7 +215,7 @@ def _read_tensors(
     offsets: dict[str, int] = {}
     for index in range(num_tensors):
         cursor.field = f"tensor {index}"
-        name = cursor.string(MAX_NAME_LEN)
+        name = cursor.name()
         cursor.field = f"tensor {name!r}"
         if name in tensors:
             cursor.fail("given twice")

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -33,13 +35,18 @@ Received = Callable[[int], None]
 
 def open_client(settings: StoreSettings) -> httpx.Client:
     """A client that follows redirects and trusts the configured certificates."""
-    verify = ssl.create_default_context(cafile=str(settings.ca_file)) if settings.ca_file else True
     return httpx.Client(
         follow_redirects=True,
-        verify=verify,
+        verify=_trust(settings.ca_file),
         timeout=httpx.Timeout(settings.timeout_s, connect=CONNECT_TIMEOUT_S),
         headers={"User-Agent": f"edgewise/{__version__}"},
     )
+
+
+@cache
+def _trust(ca_file: Path | None) -> ssl.SSLContext:
+    """Certificates to trust; kept, since reading them takes longer than a request."""
+    return ssl.create_default_context(cafile=str(ca_file)) if ca_file else httpx.create_ssl_context()
 
 
 def redact(url: str) -> str:
@@ -108,6 +115,8 @@ def fetch(
             raise DownloadError(
                 f"{redact(url)}: what arrived is not what was promised ({what}); it was removed"
             )
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())  # a later run trusts the name
         partial.replace(target)
 
 
@@ -176,6 +185,8 @@ def _stream(client: httpx.Client, url: str, start: int, headers: dict[str, str])
     """The bytes of a resource from `start` on. A server without ranges is read from the beginning, skipping."""
     ranged = {**headers, "Range": f"bytes={start}-"} if start else headers
     with client.stream("GET", url, headers={**ranged, "Accept-Encoding": "identity"}) as response:
+        if start and response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return  # it was complete already; the hash will tell
         response.raise_for_status()
         skip = start if start and response.status_code != httpx.codes.PARTIAL_CONTENT else 0
         for chunk in response.iter_bytes():  # as they come, so that a broken connection loses nothing

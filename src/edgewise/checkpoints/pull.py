@@ -20,7 +20,7 @@ import httpx
 
 from edgewise.checkpoints import catalog
 from edgewise.checkpoints.files import exclusive_lock, fsync_dir, fsync_tree
-from edgewise.checkpoints.http import open_client
+from edgewise.checkpoints.http import disk_errors, open_client
 from edgewise.checkpoints.progress import Progress, ProgressCallback, silent
 from edgewise.checkpoints.pull_hub import HubFile, choose_files, list_hub_files, pull_hub
 from edgewise.checkpoints.pull_wheels import pull_wheels
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 RECORD = "model.json"
 PARTIAL = ".partial"
 LOCKS = ".locks"
+MAX_ENTRY_LEN = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,10 @@ class Wanted:
     @property
     def entry(self) -> str:
         """The folder's name in the store."""
-        return re.sub(r"[^A-Za-z0-9._=-]+", "--", self.name).strip("-.")
+        plain = re.sub(r"[^A-Za-z0-9._=-]+", "--", self.name).strip("-.")
+        if len(plain) <= MAX_ENTRY_LEN:
+            return plain
+        return f"{plain[:MAX_ENTRY_LEN]}-{hashlib.sha256(self.name.encode()).hexdigest()[:16]}"
 
 
 def wanted_model(model: str) -> Wanted | None:
@@ -72,7 +76,10 @@ def pull(model: str, *, settings: StoreSettings, progress: ProgressCallback = si
         raise unknown_model(model)
     folder = settings.models_dir / wanted.entry
     lock = settings.models_dir / LOCKS / f"{wanted.entry}.lock"
-    with exclusive_lock(lock, waiting=lambda: progress(Progress("wait", 0, 0, wanted.name))):
+    with (
+        disk_errors(folder),
+        exclusive_lock(lock, waiting=lambda: progress(Progress("wait", 0, 0, wanted.name))),
+    ):
         return stored_file(folder) or _pull(wanted, folder, settings, progress)
 
 

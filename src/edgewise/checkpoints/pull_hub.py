@@ -139,6 +139,14 @@ def pull_hub(
             continue
         url = f"{settings.hub_url}/{repo}/resolve/main/{quote(file.name)}"
         try:
-            fetch(client, url, target, size=file.size, sha256=file.sha256, received=received, headers=headers)
+            fetch(
+                client,
+                url,
+                target,
+                size=file.size or None,
+                sha256=file.sha256,
+                received=received,
+                headers=headers,
+            )
         except EdgewiseError as error:
             raise DownloadError(f"hf:{repo}/{file.name}: {error.message}", hint=error.hint) from error
