@@ -27,22 +27,24 @@ def test_conversions_that_lose_nothing(dtype: str) -> None:
     assert np.array_equal(before, after)  # -0.0 and 0.0 are the same weight
 
 
-def test_iq4_xs_loses_only_the_rounding_of_scales_to_f16() -> None:
-    raw = stored("IQ4_XS")
-    before = dequantize(raw, "IQ4_XS")
-    after = dequantize(convert(raw, "IQ4_XS"), "Q8_0")
+@pytest.mark.parametrize("dtype", ["IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_XXS", "IQ1_S"])
+def test_codes_are_kept_and_scales_rounded_to_f16(dtype: str) -> None:
+    raw = stored(dtype)
+    before = dequantize(raw, dtype)
+    after = dequantize(convert(raw, dtype), "Q8_0")
     # a normal f16 is within half a unit in the last place; a subnormal one within half of 2^-24, times a code up to 127
     assert np.all(np.abs(after - before) <= np.abs(before) * F16_EPSILON + 127 * 2.0**-25)
 
 
-def test_q2_k_is_within_a_q8_0_step() -> None:
-    raw = stored("Q2_K")
-    before = dequantize(raw, "Q2_K").reshape(-1, 32)
-    after = dequantize(convert(raw, "Q2_K"), "Q8_0").reshape(-1, 32)
+@pytest.mark.parametrize("dtype", ["Q2_K", "IQ2_XS", "IQ2_S", "IQ1_M"])
+def test_finer_groups_are_within_a_q8_0_step(dtype: str) -> None:
+    raw = stored(dtype)
+    before = dequantize(raw, dtype).reshape(-1, 32)
+    after = dequantize(convert(raw, dtype), "Q8_0").reshape(-1, 32)
     largest = np.abs(before).max(axis=1, keepdims=True)
     # half a step of largest/127, and the scale's rounding to f16 over codes up to 127
     assert np.all(np.abs(after - before) <= largest * (0.5 / 127 + 2 * F16_EPSILON))
-    assert measure(raw, "Q2_K")["rms"] < 0.01
+    assert measure(raw, dtype)["rms"] < 0.01
 
 
 def test_mxfp4_outside_f16_scales() -> None:
@@ -72,4 +74,4 @@ def test_every_conversion_starts_from_a_type_we_decode_and_ends_in_a_native_one(
     for dtype, conversion in CONVERSIONS.items():
         assert can_dequantize(dtype)
         assert conversion.target in NATIVE_FORMATS
-    assert native_format("IQ1_S") is None
+    assert native_format("NVFP4") is None

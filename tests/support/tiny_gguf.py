@@ -45,6 +45,13 @@ SCALES: dict[str, tuple[tuple[int, float], ...]] = {
     "IQ4_XS": ((0, 1 / 1300),),
     "TQ1_0": ((52, 1.2),),
     "TQ2_0": ((64, 1.2),),
+    "IQ2_XXS": ((0, 1 / 50),),
+    "IQ2_XS": ((0, 1 / 50),),
+    "IQ2_S": ((0, 1 / 50),),
+    "IQ3_XXS": ((0, 1 / 150),),
+    "IQ3_S": ((0, 1 / 150),),
+    "IQ1_S": ((0, 1 / 7),),
+    "IQ1_M": (),
     "MXFP4": (),
 }
 
@@ -99,6 +106,9 @@ def random_blocks(
     for offset, factor in SCALES[dtype]:
         scales = (factor * spread * rng.uniform(0.5, 1.5, len(blocks))).astype(np.float16)
         blocks[:, offset : offset + 2] = scales.view(np.uint8).reshape(-1, 2)
+    if dtype == "IQ1_M":  # its f16 scale lies in the top four bits of the last four words, 2^-8 here
+        words = blocks[:, 48:].view(np.uint16)
+        words[:] = (words & 0x0FFF) | np.array([0x0000, 0x0000, 0xC000, 0x1000], dtype=np.uint16)
     if dtype == "MXFP4":
         exponent = round(math.log2(spread / 5)) + 128
         blocks[:, 0] = rng.integers(exponent - 1, exponent + 2, len(blocks))

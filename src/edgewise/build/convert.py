@@ -1,8 +1,8 @@
 """Storage types that have no kernel, turned into one that has, at build time.
 
-Most keep every value: their codes are integers that a wider format holds as they are, with the same scale. Only where the scale
-itself must be rounded to f16 (IQ4_XS, MXFP4 outside f16's range) or the group has a minimum (Q2_K) is anything lost;
-`measure` says how much, and engine.json records it.
+Most keep every code: integers that a wider format holds as they are, with the same scale or one rounded to f16. Values are rounded
+anew only where the scale groups are finer than the target's (Q2_K, IQ2_XS, IQ2_S, IQ1_M). `measure` says what is lost, and
+engine.json records it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edgewise.checkpoints.dequantize import DECODERS, Groups, dequantize, q3_k_parts
+from edgewise.checkpoints.dequantize import DECODERS, dequantize, q3_k_parts
 from edgewise.checkpoints.gguf_types import BY_NAME
+from edgewise.checkpoints.groups import Groups
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -147,5 +148,7 @@ CONVERSIONS: dict[str, Conversion] = {
     "MXFP4": Conversion("Q8_0", _mxfp4),
     "TQ1_0": Conversion("Q4_0", _ternary("TQ1_0")),
     "TQ2_0": Conversion("Q4_0", _ternary("TQ2_0")),
+    **{name: Conversion("Q8_0", _codes_to_q8_0(name)) for name in ("IQ2_XXS", "IQ3_XXS", "IQ3_S", "IQ1_S")},
+    **{name: Conversion("Q8_0", _values_to_q8_0(name)) for name in ("IQ2_XS", "IQ2_S", "IQ1_M")},
     "F64": Conversion("F32", _to_f32("F64")),
 }

@@ -9,17 +9,14 @@ Source: the block layouts of the ggml project.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from edgewise.checkpoints.dequantize_iq import CODEBOOK_DECODERS
 from edgewise.checkpoints.gguf_types import BY_NAME
+from edgewise.checkpoints.groups import F32, Blocks, Groups, grouped, half, planes
 from edgewise.core.errors import UnsupportedModelError
-
-Blocks = npt.NDArray[np.uint8]  # [B, block_bytes]
-F32 = npt.NDArray[np.float32]
 
 CHUNK_VALUES = 1 << 20  # decoded at a time: bounds the temporaries to some 20 MB
 
@@ -31,42 +28,11 @@ FP4_VALUES = np.array(
 )  # e2m1, doubled
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Decoded blocks: B blocks of G scale groups of n values. value = scale * code + minimum."""
-
-    codes: npt.NDArray[np.int8]  # [B, G, n]
-    scale: F32  # [B, G]
-    minimum: F32 | None = None  # [B, G]
-
-    def values(self) -> F32:
-        """f32 [B, G * n]."""
-        out = self.scale[:, :, None] * self.codes.astype(np.float32)
-        if self.minimum is not None:
-            out += self.minimum[:, :, None]
-        return out.reshape(len(out), -1)
-
-
-def _half(blocks: Blocks, at: int) -> F32:
-    """The f16 at byte `at` of each block, as f32 [B, 1]."""
-    return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)
-
-
 def _nibbles(blocks: Blocks, start: int, count: int, run: int) -> npt.NDArray[np.uint8]:
     """4-bit codes of `count` bytes: the low halves of each `run` bytes, then their high halves. [B, 2 * count]."""
     part = blocks[:, start : start + count].reshape(len(blocks), -1, 1, run)
     shifts = np.array([0, 4], dtype=np.uint8).reshape(1, 1, 2, 1)
     return ((part >> shifts) & np.uint8(15)).reshape(len(blocks), -1)
-
-
-def _planes(part: npt.NDArray[np.uint8], bits: int, num_planes: int) -> npt.NDArray[np.uint8]:
-    """Split bytes [B, runs, run] into `num_planes` bit fields, lowest first. [B, runs, num_planes, run]."""
-    shifts = (np.arange(num_planes, dtype=np.uint8) * bits).reshape(1, 1, -1, 1)
-    return (part[:, :, None, :] >> shifts) & np.uint8((1 << bits) - 1)
-
-
-def _grouped(codes: npt.NDArray[Any], size: int) -> npt.NDArray[np.int8]:
-    return codes.reshape(len(codes), -1, size).astype(np.int8)
 
 
 def _fifth_bits(blocks: Blocks, start: int) -> npt.NDArray[np.uint8]:
@@ -75,44 +41,44 @@ def _fifth_bits(blocks: Blocks, start: int) -> npt.NDArray[np.uint8]:
 
 
 def _q4_0(blocks: Blocks) -> Groups:
-    return Groups(_grouped(_nibbles(blocks, 2, 16, 16).astype(np.int8) - 8, 32), _half(blocks, 0))
+    return Groups(grouped(_nibbles(blocks, 2, 16, 16).astype(np.int8) - 8, 32), half(blocks, 0))
 
 
 def _q4_1(blocks: Blocks) -> Groups:
-    return Groups(_grouped(_nibbles(blocks, 4, 16, 16), 32), _half(blocks, 0), _half(blocks, 2))
+    return Groups(grouped(_nibbles(blocks, 4, 16, 16), 32), half(blocks, 0), half(blocks, 2))
 
 
 def _q5_0(blocks: Blocks) -> Groups:
     codes = (_nibbles(blocks, 6, 16, 16) | _fifth_bits(blocks, 2)).astype(np.int8) - 16
-    return Groups(_grouped(codes, 32), _half(blocks, 0))
+    return Groups(grouped(codes, 32), half(blocks, 0))
 
 
 def _q5_1(blocks: Blocks) -> Groups:
     codes = _nibbles(blocks, 8, 16, 16) | _fifth_bits(blocks, 4)
-    return Groups(_grouped(codes, 32), _half(blocks, 0), _half(blocks, 2))
+    return Groups(grouped(codes, 32), half(blocks, 0), half(blocks, 2))
 
 
 def _q8_0(blocks: Blocks) -> Groups:
-    return Groups(_grouped(blocks[:, 2:].view(np.int8), 32), _half(blocks, 0))
+    return Groups(grouped(blocks[:, 2:].view(np.int8), 32), half(blocks, 0))
 
 
 def _q2_k(blocks: Blocks) -> Groups:
     scales = blocks[:, :16]
-    codes = _planes(blocks[:, 16:80].reshape(-1, 2, 32), 2, 4)
-    scale = _half(blocks, 80) * (scales & 15).astype(np.float32)
-    minimum = _half(blocks, 82) * (scales >> 4).astype(np.float32)
-    return Groups(_grouped(codes, 16), scale, -minimum)
+    codes = planes(blocks[:, 16:80].reshape(-1, 2, 32), 2, 4)
+    scale = half(blocks, 80) * (scales & 15).astype(np.float32)
+    minimum = half(blocks, 82) * (scales >> 4).astype(np.float32)
+    return Groups(grouped(codes, 16), scale, -minimum)
 
 
 def q3_k_parts(blocks: Blocks) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8], F32]:
     """Codes [B, 16, 16] in [-4, 3], integer scales [B, 16] in [-32, 31] and the block's scale [B, 1]."""
-    low = _planes(blocks[:, 32:96].reshape(-1, 2, 32), 2, 4).reshape(len(blocks), -1)
-    high = _planes(blocks[:, :32].reshape(-1, 1, 32), 1, 8).reshape(len(blocks), -1)
+    low = planes(blocks[:, 32:96].reshape(-1, 2, 32), 2, 4).reshape(len(blocks), -1)
+    high = planes(blocks[:, :32].reshape(-1, 1, 32), 1, 8).reshape(len(blocks), -1)
     codes = low.astype(np.int8) + (high.astype(np.int8) - 1) * 4
-    low_scales = _planes(blocks[:, 96:104].reshape(-1, 1, 8), 4, 2).reshape(-1, 16)
-    high_scales = _planes(blocks[:, 104:108].reshape(-1, 1, 4), 2, 4).reshape(-1, 16)
+    low_scales = planes(blocks[:, 96:104].reshape(-1, 1, 8), 4, 2).reshape(-1, 16)
+    high_scales = planes(blocks[:, 104:108].reshape(-1, 1, 4), 2, 4).reshape(-1, 16)
     scales = (low_scales | high_scales << 4).astype(np.int8) - 32
-    return _grouped(codes, 16), scales, _half(blocks, 108)
+    return grouped(codes, 16), scales, half(blocks, 108)
 
 
 def _q3_k(blocks: Blocks) -> Groups:
@@ -125,42 +91,42 @@ def _k_scales(blocks: Blocks) -> tuple[F32, F32]:
     first, second, mixed = (blocks[:, 4 + 4 * i : 8 + 4 * i] for i in range(3))
     scales = np.concatenate([first & 63, (mixed & 15) | ((first >> 2) & 48)], axis=1)
     minima = np.concatenate([second & 63, (mixed >> 4) | ((second >> 2) & 48)], axis=1)
-    return _half(blocks, 0) * scales.astype(np.float32), -(_half(blocks, 2) * minima.astype(np.float32))
+    return half(blocks, 0) * scales.astype(np.float32), -(half(blocks, 2) * minima.astype(np.float32))
 
 
 def _q4_k(blocks: Blocks) -> Groups:
-    return Groups(_grouped(_nibbles(blocks, 16, 128, 32), 32), *_k_scales(blocks))
+    return Groups(grouped(_nibbles(blocks, 16, 128, 32), 32), *_k_scales(blocks))
 
 
 def _q5_k(blocks: Blocks) -> Groups:
-    high = _planes(blocks[:, 16:48].reshape(-1, 1, 32), 1, 8).reshape(len(blocks), -1)
-    return Groups(_grouped(_nibbles(blocks, 48, 128, 32) | high << 4, 32), *_k_scales(blocks))
+    high = planes(blocks[:, 16:48].reshape(-1, 1, 32), 1, 8).reshape(len(blocks), -1)
+    return Groups(grouped(_nibbles(blocks, 48, 128, 32) | high << 4, 32), *_k_scales(blocks))
 
 
 def _q6_k(blocks: Blocks) -> Groups:
-    high = _planes(blocks[:, 128:192].reshape(-1, 2, 32), 2, 4).reshape(len(blocks), -1)
+    high = planes(blocks[:, 128:192].reshape(-1, 2, 32), 2, 4).reshape(len(blocks), -1)
     codes = (_nibbles(blocks, 0, 128, 64) | high << 4).astype(np.int8) - 32
     scales = blocks[:, 192:208].view(np.int8).astype(np.float32)
-    return Groups(_grouped(codes, 16), _half(blocks, 208) * scales)
+    return Groups(grouped(codes, 16), half(blocks, 208) * scales)
 
 
 def _iq4_nl(blocks: Blocks) -> Groups:
-    return Groups(_grouped(IQ4_VALUES[_nibbles(blocks, 2, 16, 16)], 32), _half(blocks, 0))
+    return Groups(grouped(IQ4_VALUES[_nibbles(blocks, 2, 16, 16)], 32), half(blocks, 0))
 
 
 def _iq4_xs(blocks: Blocks) -> Groups:
-    low = _planes(blocks[:, 4:8].reshape(-1, 4, 1), 4, 2).reshape(len(blocks), 8)
+    low = planes(blocks[:, 4:8].reshape(-1, 4, 1), 4, 2).reshape(len(blocks), 8)
     high_bits = np.ascontiguousarray(blocks[:, 2:4]).view("<u2")
     high = ((high_bits >> (np.arange(8, dtype=np.uint16) * 2)) & 3).astype(np.uint8)
     scales = (low | high << 4).astype(np.int8) - 32
     codes = IQ4_VALUES[_nibbles(blocks, 8, 128, 16)]
-    return Groups(_grouped(codes, 32), _half(blocks, 0) * scales.astype(np.float32))
+    return Groups(grouped(codes, 32), half(blocks, 0) * scales.astype(np.float32))
 
 
 def _mxfp4(blocks: Blocks) -> Groups:
     exponent = blocks[:, :1].astype(np.uint32)  # e8m0; halved, as the codes are doubled
     bits = np.where(exponent < 2, np.uint32(0x200000) << exponent, (exponent - 1) << np.uint32(23))
-    return Groups(_grouped(FP4_VALUES[_nibbles(blocks, 1, 16, 16)], 32), bits.view(np.float32))
+    return Groups(grouped(FP4_VALUES[_nibbles(blocks, 1, 16, 16)], 32), bits.view(np.float32))
 
 
 def _tq1_0(blocks: Blocks) -> Groups:
@@ -169,12 +135,12 @@ def _tq1_0(blocks: Blocks) -> Groups:
     runs = ((0, 32, 5), (32, 48, 5), (48, 52, 4))
     digits = [(blocks[:, None, a:b] * powers[:, :n]).reshape(len(blocks), -1) for a, b, n in runs]
     codes = ((np.concatenate(digits, axis=1).astype(np.uint16) * 3) >> 8).astype(np.int8) - 1
-    return Groups(_grouped(codes, 256), _half(blocks, 52))
+    return Groups(grouped(codes, 256), half(blocks, 52))
 
 
 def _tq2_0(blocks: Blocks) -> Groups:
-    codes = _planes(blocks[:, :64].reshape(-1, 2, 32), 2, 4).astype(np.int8) - 1
-    return Groups(_grouped(codes.reshape(len(blocks), -1), 256), _half(blocks, 64))
+    codes = planes(blocks[:, :64].reshape(-1, 2, 32), 2, 4).astype(np.int8) - 1
+    return Groups(grouped(codes.reshape(len(blocks), -1), 256), half(blocks, 64))
 
 
 DECODERS: dict[str, Callable[[Blocks], Groups]] = {
@@ -193,6 +159,7 @@ DECODERS: dict[str, Callable[[Blocks], Groups]] = {
     "MXFP4": _mxfp4,
     "TQ1_0": _tq1_0,
     "TQ2_0": _tq2_0,
+    **CODEBOOK_DECODERS,
 }
 
 _PLAIN: dict[str, str] = {
