@@ -48,41 +48,55 @@ struct Product {
     int64_t next_bytes;
 };
 
+// Left alone, gcc 12 keeps the sums in memory (hence the unrolling is spelled out) or, inlined, the pointers
+// (hence it is not).
 template <int H, int J, Mode mode, class Source>
-void tile(const Product<Source>& p, int64_t vector, int64_t column, const char* next, int64_t next_step) {
+[[gnu::noinline]] void tile(const Product<Source>& p, int64_t vector, int64_t column, const char* next,
+                            int64_t next_step) {
     const float* a[H];
     float* c[H];
     __m256 sum[H][J];
+#pragma GCC unroll 8
     for (int h = 0; h < H; ++h) {
         a[h] = p.a[vector + h] + p.a_begin;
         c[h] = p.c[vector + h] + p.c_begin + column;
+#pragma GCC unroll 4
         for (int j = 0; j < J; ++j) {
             sum[h][j] = mode == Mode::Scores ? _mm256_setzero_ps() : _mm256_loadu_ps(c[h] + j * kLane);
         }
     }
     const Source* b = p.b + column;
-    for (int64_t i = 0; i < p.n; ++i, b += p.stride) {
+    const int64_t n = p.n, stride = p.stride;
+    for (int64_t i = 0; i < n; ++i, b += stride) {
         if constexpr (sizeof(Source) == 2) {
             _mm_prefetch(next, _MM_HINT_T0);
             next += next_step;
         }
         if constexpr (H <= 3) {
             __m256 factor[H];
+#pragma GCC unroll 8
             for (int h = 0; h < H; ++h) factor[h] = _mm256_broadcast_ss(a[h] + i);
+#pragma GCC unroll 4
             for (int j = 0; j < J; ++j) {
-                __m256 column8 = load8(b + j * kLane);
+                const __m256 column8 = load8(b + j * kLane);
+#pragma GCC unroll 8
                 for (int h = 0; h < H; ++h) sum[h][j] = _mm256_fmadd_ps(factor[h], column8, sum[h][j]);
             }
         } else {
             __m256 columns8[J];
+#pragma GCC unroll 4
             for (int j = 0; j < J; ++j) columns8[j] = load8(b + j * kLane);
+#pragma GCC unroll 8
             for (int h = 0; h < H; ++h) {
-                __m256 factor = _mm256_broadcast_ss(a[h] + i);
+                const __m256 factor = _mm256_broadcast_ss(a[h] + i);
+#pragma GCC unroll 4
                 for (int j = 0; j < J; ++j) sum[h][j] = _mm256_fmadd_ps(factor, columns8[j], sum[h][j]);
             }
         }
     }
+#pragma GCC unroll 8
     for (int h = 0; h < H; ++h) {
+#pragma GCC unroll 4
         for (int j = 0; j < J; ++j) {
             __m256 value =
                 mode == Mode::Scores ? _mm256_mul_ps(sum[h][j], _mm256_set1_ps(p.scale)) : sum[h][j];
@@ -93,7 +107,7 @@ void tile(const Product<Source>& p, int64_t vector, int64_t column, const char* 
 
 template <int H, Mode mode, class Source>
 void tile_row(const Product<Source>& p, int64_t vector, int64_t columns) {
-    constexpr int J = H <= 3 ? 4 : H <= 7 ? 2 : 1;
+    constexpr int J = H <= 3 ? 4 : 2;
     const int64_t steps = (columns + J * kLane - 1) / (J * kLane) * p.n;
     const int64_t next_step = p.next_bytes / steps;
     const char* next = reinterpret_cast<const char*>(p.next);
@@ -108,9 +122,7 @@ void tile_row(const Product<Source>& p, int64_t vector, int64_t columns) {
             column += 2 * kLane;
         }
     }
-    if constexpr (J > 1) {
-        if (column < columns) tile<H, 1, mode>(p, vector, column, next, next_step);
-    }
+    if (column < columns) tile<H, 1, mode>(p, vector, column, next, next_step);
 }
 
 template <int H, Mode mode, class Source>
@@ -122,11 +134,17 @@ void tile_rest(const Product<Source>& p, int64_t vector, int64_t vectors, int64_
 }
 
 // Vectors [begin, end) by all columns.
-template <Mode mode, class Source>
-void multiply(const Product<Source>& p, int64_t begin, int64_t end, int64_t columns) {
-    constexpr int kTile = sizeof(Source) == 2 ? 8 : 3;
-    for (; begin + kTile <= end; begin += kTile) tile_row<kTile, mode>(p, begin, columns);
-    tile_rest<kTile - 1, mode>(p, begin, end - begin, columns);
+template <Mode mode>
+void multiply(const Product<uint16_t>& p, int64_t begin, int64_t end, int64_t columns) {
+    for (; end - begin == 3 || end - begin > 4; begin += 3) tile_row<3, mode>(p, begin, columns);
+    for (; end - begin >= 2; begin += 2) tile_row<2, mode>(p, begin, columns);  // 4 = 2 + 2
+    if (begin < end) tile_row<1, mode>(p, begin, columns);
+}
+
+template <Mode mode>
+void multiply(const Product<float>& p, int64_t begin, int64_t end, int64_t columns) {
+    for (; begin + 6 <= end; begin += 6) tile_row<6, mode>(p, begin, columns);
+    tile_rest<5, mode>(p, begin, end - begin, columns);
 }
 
 float max_lane(__m256 v) {
@@ -154,8 +172,18 @@ void soften(float* s, int64_t begin, int64_t end, float soft_cap, float* max, fl
     *max = max_lane(top);
     const __m256 m = _mm256_set1_ps(*max);
     __m256 total = _mm256_setzero_ps();
-    for (int64_t t = first; t < last; t += kLane) {
-        __m256 weight = vector_exp(_mm256_sub_ps(_mm256_load_ps(s + t), m));
+    int64_t t = first;
+    for (; t + 4 * kLane <= last; t += 4 * kLane) {
+        __m256 weight[4];
+        for (int j = 0; j < 4; ++j) weight[j] = _mm256_sub_ps(_mm256_load_ps(s + t + j * kLane), m);
+        vector_exp(weight);
+        for (int j = 0; j < 4; ++j) {
+            _mm256_store_ps(s + t + j * kLane, weight[j]);
+            total = _mm256_add_ps(total, weight[j]);
+        }
+    }
+    for (; t < last; t += kLane) {
+        const __m256 weight = vector_exp(_mm256_sub_ps(_mm256_load_ps(s + t), m));
         _mm256_store_ps(s + t, weight);
         total = _mm256_add_ps(total, weight);
     }
