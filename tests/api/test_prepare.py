@@ -7,9 +7,8 @@ import time
 import numpy as np
 import pytest
 from tests.support.byte_tokenizer import ByteTokenizer
-from tests.support.pipelines import CHATML
+from tests.support.pipelines import CHATML, make_template
 
-from edgewise.chat import ChatTemplate
 from edgewise.core.chat import ChatRequest, MediaPart, Message, TextPart
 from edgewise.core.errors import ContextLengthError, InvalidRequestError
 from edgewise.core.sampling import SamplingParams
@@ -27,7 +26,7 @@ def preparer(
 ) -> Preparer:
     return Preparer(
         tokenizer=TOKENIZER,
-        template=template and ChatTemplate(template, bos_token="<s>", eos_token="</s>"),
+        template=template and make_template(template),
         max_model_len=window,
         max_input_len=max_input_len or window,
         vocab_size=TOKENIZER.vocab_size,

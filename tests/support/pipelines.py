@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -44,6 +46,17 @@ def says(answers: Mapping[str, str], *, tokenizer: ByteTokenizer | None = None) 
     return script
 
 
+@functools.cache
+def make_template(source: str) -> ChatTemplate:
+    """A template over ByteTokenizer. Starting its process takes long, so all tests of a run share it and none closes it."""
+    template = ChatTemplate(
+        source, bos_token="<s>", eos_token="</s>", control_tokens=ByteTokenizer().control_tokens
+    )
+    atexit.register(template.close)
+    template.close = lambda: None  # type: ignore[method-assign]
+    return template
+
+
 def make_pipeline(
     answers: Mapping[str, str] | None = None,
     *,
@@ -67,7 +80,7 @@ def make_pipeline(
     return Pipeline(
         Engine(decoder, config),
         tokenizer,  # type: ignore[arg-type]
-        template=None if template is None else ChatTemplate(template, bos_token="<s>", eos_token="</s>"),
+        template=None if template is None else make_template(template),
         max_model_len=max_model_len,
         model_name="scripted",
         **options,

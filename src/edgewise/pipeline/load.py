@@ -105,7 +105,12 @@ def _open(options: ModelOptions, isa: str, settings: StoreSettings, progress: Pr
 def _template(source: str | None, tokenizer: Tokenizer) -> ChatTemplate | None:
     if not source:
         return None
-    return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
+    return ChatTemplate(
+        source,
+        bos_token=tokenizer.bos_token,
+        eos_token=tokenizer.eos_token,
+        control_tokens=tokenizer.control_tokens,
+    )
 
 
 def _start_engine(engine_dir: EngineDir, resolved: ResolvedConfig) -> Engine:

@@ -35,7 +35,7 @@ class Pipeline:
         model_name: str = "",
         resolved: ResolvedConfig | None = None,
     ) -> None:
-        """`eos_token_ids` are added to the tokenizer's own. The pipeline owns the engine."""
+        """`eos_token_ids` are added to the tokenizer's own. The pipeline owns engine and template."""
         self.engine = engine
         self.tokenizer = tokenizer
         self.template = template
@@ -68,3 +68,5 @@ class Pipeline:
     def close(self) -> None:
         """Cancel everything, end the engine thread, release the model. Safe to call twice."""
         self.engine.close()
+        if self.template is not None:
+            self.template.close()

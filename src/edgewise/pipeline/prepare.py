@@ -137,8 +137,6 @@ class Preparer:
         )
         self._check_text(rendered.text, "messages")
         ids, borders = encode_prompt(self.tokenizer, rendered)
-        if request.extra.get("add_special_tokens") and self.tokenizer.adds_bos:
-            ids, borders = [self.tokenizer.bos_token_id, *ids], [border + 1 for border in borders]
         return rendered.text, np.asarray(ids, np.int32), borders
 
     def _check_text(self, text: str, param: str) -> None:
