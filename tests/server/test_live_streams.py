@@ -196,6 +196,7 @@ def slowest_health_s(url: str, content: bytes) -> float:
     return max(waits_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_model_len", [512, 1_000_000], ids=["small window", "large window"])
 @pytest.mark.parametrize("name", BODIES)
 def test_health_answers_quickly_beside_a_body_of_20_mb(

@@ -19,10 +19,8 @@ from edgewise.server.sources import EventSource
 
 logger = logging.getLogger("edgewise.server")
 
-_HEADERS = {
-    "cache-control": "no-cache",
-    "x-accel-buffering": "no",
-}  # the second keeps nginx from holding events back
+_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+"""The second keeps nginx from holding events back."""
 
 
 class EventStreamResponse(Response):

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from edgewise.core.errors import InvalidRequestError
+from edgewise.core.chat import ChatRequest, TextPart
+from edgewise.core.errors import ContextLengthError, InvalidRequestError
 from edgewise.pipeline import Pipeline, Prepared
 from edgewise.pipeline.defaults import CHAT, COMPLETIONS
 from edgewise.protocols import chat, completions
@@ -67,6 +68,7 @@ class ChatFormat:
         return parsed.reply
 
     def prepare(self, pipeline: Pipeline, parsed: chat.ParsedChat, request_id: str) -> list[Prepared]:
+        _refuse_hopeless(pipeline, parsed.chat)
         return [pipeline.prepare_chat(parsed.chat, request_id=request_id, defaults=CHAT)]
 
     def echoes(
@@ -181,6 +183,18 @@ class CompletionFormat:
         self, head: ReplyHead, options: ReplyOptions, writer: LogprobWriter, echoes: Sequence[PromptEcho]
     ) -> StreamEncoder:
         return completions.CompletionStreamEncoder(head, options, writer, echoes)
+
+
+def _refuse_hopeless(pipeline: Pipeline, request: ChatRequest) -> None:
+    """Refuse, before rendering it, a conversation whose text cannot fit the window even at the longest token."""
+    num_chars = sum(
+        len(part.text) for m in request.messages for part in m.parts if isinstance(part, TextPart)
+    )
+    num_tokens = num_chars // pipeline.tokenizer.max_token_bytes
+    if num_tokens > pipeline.max_input_len:
+        raise ContextLengthError(
+            prompt_tokens=num_tokens, max_model_len=pipeline.max_input_len, param="messages", at_least=True
+        )
 
 
 def fill_in_the_middle(
