@@ -154,6 +154,18 @@ def test_prompt_log_probabilities(outputs_from, max_num_batched_tokens) -> None:
     assert found.tokens() == greedy_continuation(prompt, 2)
 
 
+def test_prompt_log_probabilities_of_a_single_token_survive_preemption() -> None:
+    """There are none to gather, before as after the prompt is computed again."""
+    runner = Runner(ScriptedModel(num_blocks=4), max_model_len=16)
+    long, short = runner.run(
+        make_request([5] * 4, max_tokens=12), make_request([1], max_tokens=12, prompt_logprobs=1)
+    )
+    assert runner.core.stats().num_preemptions > 0
+    assert short.prompt_logprobs() == (None,)
+    assert short.tokens() == greedy_continuation([1], 12)
+    assert long.tokens() == greedy_continuation([5] * 4, 12)
+
+
 def test_choices_draw_from_seed_plus_index_and_share_one_prefill() -> None:
     runner = Runner(enable_prefix_caching=False, max_num_batched_tokens=64)
     prompt = list(range(30))

@@ -84,9 +84,8 @@ class EngineCore:
             return
         owner.max_tokens = first.max_tokens
         if owner.request.sampling.prompt_logprobs is not None:
-            owner.prompt_logprobs = [None] * (
-                first.next_prompt_output + 1
-            )  # no output stands before these tokens
+            # No wanted output stands before these tokens.
+            owner.prompt_logprobs = [None] * ((owner.request.outputs_from or 0) + 1)
         owner.sequences.append(first)
         self.scheduler.add(first)
 

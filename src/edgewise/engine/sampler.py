@@ -74,17 +74,15 @@ class _SpecialStep:
         self._rows = rows
         self._logits = logits
         self._failed: dict[int, Exception] = {}
-        self._raw: dict[
-            int, Float32Array
-        ] = {}  # logits before processors, where log probabilities are wanted
+        self._raw: dict[int, Float32Array] = {}  # before processors, where log probabilities are wanted
         self._masks: list[npt.NDArray[np.uint32]] = []
 
     def sample(self) -> list[Sampled | Exception]:
         for i, (pick, state) in enumerate(zip(self._picks, self._states, strict=True)):
             try:
-                if state.processors:
+                if not self._is_forced(i, pick.seq):
                     self._process(i, pick.seq, state)
-                self._constrain(i, pick.seq, state)
+                    self._mask(i, pick.seq, state)
             except Exception as error:
                 # The row is sampled all the same, and what comes of it is dropped.
                 self._failed[i] = error
@@ -94,22 +92,28 @@ class _SpecialStep:
             results[i] = failure
         return results
 
+    def _is_forced(self, i: int, seq: Sequence) -> bool:
+        """Whether a grammar leaves one token only: it is taken, whatever the logits say."""
+        forced = seq.constraint.forced() if seq.constraint is not None else []
+        if forced:
+            self._rows["forced"][i] = forced[0]
+        return bool(forced)
+
     def _process(self, i: int, seq: Sequence, state: SamplerState) -> None:
-        if state.num_logprobs != NO_LOGPROBS:
+        if state.processors and state.num_logprobs != NO_LOGPROBS:
             self._raw[i] = self._logits[i].copy()
             self._rows["num_logprobs"][i] = NO_LOGPROBS
         for processor in state.processors:
             processor(list(seq.output_ids), self._logits[i])
 
-    def _constrain(self, i: int, seq: Sequence, state: SamplerState) -> None:
+    def _mask(self, i: int, seq: Sequence, state: SamplerState) -> None:
+        """Join the ids a request allows with those its grammar allows."""
         mask = state.allowed
-        if seq.constraint is not None:
-            if forced := seq.constraint.forced():
-                self._rows["forced"][i] = forced[0]
-                return
-            grammar = seq.constraint.mask()
-            if grammar is not None:
-                mask = grammar.copy() if mask is None else grammar & mask
+        grammar = seq.constraint.mask() if seq.constraint is not None else None
+        if grammar is not None:
+            mask = (
+                grammar.copy() if mask is None else grammar & mask
+            )  # the grammar's own array is overwritten later
         if mask is not None:
             self._rows["allowed_row"][i] = len(self._masks)
             self._masks.append(mask)

@@ -108,8 +108,13 @@ class Sequence:
         self.salt = request.cache_salt.encode("utf-8", "surrogatepass")
         # Outputs.
         self.next_prompt_output = NO_PROMPT_OUTPUT
-        if request.sampling.prompt_logprobs is not None and choice == 0:
-            self.next_prompt_output = request.outputs_from or 0
+        first_output = request.outputs_from or 0
+        if (
+            request.sampling.prompt_logprobs is not None
+            and choice == 0
+            and first_output < self.num_prompt - 1
+        ):
+            self.next_prompt_output = first_output
         self.stop_ids = frozenset(request.sampling.stop_token_ids)
         if not request.sampling.ignore_eos:
             self.stop_ids |= request.eos_token_ids
