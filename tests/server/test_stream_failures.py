@@ -50,8 +50,8 @@ async def test_a_bug_in_one_of_many_streams_does_not_look_like_an_end(
 async def test_an_engine_failure_ends_many_prompts_with_one_error(
     make: Callable[..., Pipeline], client_of: MakeClient
 ):
-    client = client_of(make(model={"failures": {4: RuntimeError("broken memory")}}))
-    body = {"prompt": ["x", "y", "z"], "max_tokens": 20, "stream": True}
+    client = client_of(make(model={"step_delay_s": 0.01, "failures": {60: RuntimeError("broken memory")}}))
+    body = {"prompt": ["x", "y", "z"], "max_tokens": 200, "stream": True}
     found = events(await client.post("/v1/completions", json=body))
     assert found.count("[DONE]") == 1 and found[-1] == "[DONE]"
     assert ["error" in json.loads(event) for event in found[:-1]].count(True) == 1

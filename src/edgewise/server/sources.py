@@ -33,6 +33,7 @@ class MergedStreams:
         self._news = asyncio.Event()
         self._num_open = len(streams)
         self._failed = False
+        self._broken: Exception | None = None
         self._pumps = [asyncio.create_task(self._pump(i, stream)) for i, stream in enumerate(streams)]
 
     async def _pump(self, index: int, stream: Stream) -> None:
@@ -41,17 +42,19 @@ class MergedStreams:
             while events := await stream.ready_events():
                 self._events += [_renumbered(event, base) for event in events]
                 self._news.set()
+        except Exception as error:  # must not look like the end of a stream
+            self._broken = self._broken or error
         finally:
             self._num_open -= 1
             self._news.set()
 
     async def ready_events(self) -> list[ChatEvent]:
-        while not self._events and self._num_open and not self._failed:
+        while not self._events and self._num_open and not self._failed and self._broken is None:
             self._news.clear()
             await self._news.wait()
         events, self._events = self._events, []
-        if not events:
-            self._raise_what_broke()
+        if self._broken is not None:
+            raise self._broken
         if self._failed:
             return []
         for i, event in enumerate(events):
@@ -60,12 +63,6 @@ class MergedStreams:
                 self.cancel()
                 return events[: i + 1]
         return events
-
-    def _raise_what_broke(self) -> None:
-        """A pump that ended with an exception must not look like the end of a stream."""
-        for pump in self._pumps:
-            if pump.done() and not pump.cancelled() and (error := pump.exception()) is not None:
-                raise error
 
     def cancel(self) -> None:
         for stream in self._streams:
