@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -87,3 +88,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestBlockPool = PoolMachine.TestCase
+TestBlockPool.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -197,6 +197,24 @@ def test_a_broken_decoder_ends_the_engine_and_everybody_hears_why(start: StartEn
     assert engine.reset_prefix_cache() is False
 
 
+def test_a_failure_of_the_engine_itself_reaches_everybody_too(
+    start: StartEngine, monkeypatch, caplog
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "edgewise.engine")
+    engine, _ = start(ScriptedModel(step_delay_s=0.01), max_num_seqs=2)
+    recorders = [submit(engine, make_request([*PROMPT, i])) for i in range(4)]
+    wait_until(lambda: bool(recorders[0].events))
+
+    def fail(*args: object) -> None:
+        raise AssertionError("a bug of ours")
+
+    monkeypatch.setattr(engine._core.scheduler, "remove", fail)
+    monkeypatch.setattr(engine._core.kv, "advance", fail)
+    wait_until(lambda: all(recorder.ended for recorder in recorders))
+    assert all(isinstance(recorder.error, EngineDeadError) for recorder in recorders)
+    assert engine.drain(1.0) is True
+
+
 def test_a_sink_that_fails_is_left_alone_and_its_request_cancelled(start: StartEngine, caplog) -> None:
     caplog.set_level(logging.CRITICAL + 1, "edgewise.engine")
     engine, _ = start()

@@ -237,25 +237,20 @@ class EngineCore:
         kept: list[int] = []
         reason: FinishReason | None = None
         stop_token: int | None = None
-        for token in tokens:
-            owner.num_generated_tokens += 1
-            self._num_generated += 1
-            if token in seq.stop_ids:
-                reason, stop_token = "stop", token
-                break
-            seq.append(token)
-            kept.append(token)
-            try:
-                complete = seq.constraint is not None and seq.constraint.accept(token)
-            except Exception as error:
-                self._fail(owner, error)
-                return
-            if complete:
-                reason = "stop"
-                break
-            if len(seq.output_ids) >= seq.max_tokens:
-                reason = "length"
-                break
+        try:
+            for token in tokens:
+                owner.num_generated_tokens += 1
+                self._num_generated += 1
+                if token in seq.stop_ids:
+                    reason, stop_token = "stop", token
+                    break
+                seq.append(token)
+                kept.append(token)
+                if (reason := self._end_after(seq, token)) is not None:
+                    break
+        except Exception as error:  # a grammar is not ours
+            self._fail(owner, error)
+            return
         self._note_tokens(seq, at)
         if reason is None:
             self.book.tokens(seq, tuple(kept), logprobs)
@@ -263,6 +258,12 @@ class EngineCore:
             if logprobs is not None:
                 logprobs = logprobs[: len(kept)]
             self.book.finish(seq, reason, tuple(kept), logprobs, stop_token_id=stop_token)
+
+    def _end_after(self, seq: Sequence, token: int) -> FinishReason | None:
+        """Why a sequence ends with the token just appended, if it does."""
+        if seq.constraint is not None and seq.constraint.accept(token):
+            return "stop"
+        return "length" if len(seq.output_ids) >= seq.max_tokens else None
 
     def _take_prompt_outputs(self, seq: Sequence, logits: npt.NDArray[np.float32]) -> None:
         """Outputs of prompt positions from `next_prompt_output` on: each gives the log probability of the token after it."""

@@ -18,6 +18,7 @@ import secrets
 import sys
 import threading
 import time
+from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
@@ -78,6 +79,7 @@ class Engine:
         self._decoder = decoder
         self._core = EngineCore(decoder, config, on_scheduled=self._note_scheduled, on_end=self._note_end)
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
+        self._seen: deque[_Message] = deque()  # taken out of the inbox, not yet handled
         self._lock = threading.Lock()
         self._all_ended = threading.Condition(self._lock)
         self._accepted: dict[str, ActiveRequest] = {}
@@ -180,17 +182,17 @@ class Engine:
             while self._receive():
                 self._step()
                 self._stats = self._core.stats()
-            self._end_all("cancelled", RequestCancelledError("the engine is closing"))
+            self._end_all("cancelled", RequestCancelledError("the engine is closing"), sound=True)
         except BaseException as error:
             logger.critical("the engine ended with an error", exc_info=True)
             dead = EngineDeadError(f"the engine ended with an error: {error!r}")
             dead.__cause__ = error
-            self._end_all("error", dead)
+            self._end_all("error", dead, sound=False)
 
     def _receive(self) -> bool:
         """Handle all messages, waiting for one when there is nothing to do. False: close."""
-        while not (self._core.has_work and self._inbox.empty()):
-            message = self._inbox.get()
+        while not self._core.has_work or self._seen or not self._inbox.empty():
+            message = self._seen.popleft() if self._seen else self._inbox.get()
             if isinstance(message, _Submit):
                 self._core.add(message.owner)
             elif isinstance(message, _Cancel):
@@ -212,29 +214,41 @@ class Engine:
         plan = self._core.plan()
         self._in_flight = plan.prefill_request_ids()
         try:
-            if plan.chunks and (not self._in_flight or self._inbox.empty()):
+            if plan.chunks and not self._is_void():
                 self._core.run(plan)
         finally:
             self._in_flight = frozenset()
 
-    def _end_all(self, reason: str, error: Exception) -> None:
-        """The thread ends: so does every request, those in the inbox too."""
+    def _is_void(self) -> bool:
+        """Whether a message that came during planning makes a prefill step pointless. Messages are handled after the step."""
+        while self._in_flight and not self._inbox.empty():
+            message = self._inbox.get()
+            self._seen.append(message)
+            if isinstance(message, _Close) or (
+                isinstance(message, _Cancel) and message.request_id in self._in_flight
+            ):
+                return True
+        return False
+
+    def _end_all(self, reason: str, error: Exception, *, sound: bool) -> None:
+        """The thread ends: so does every request, those in the inbox too. `sound`: the books can be trusted."""
         with self._lock:
             if self._refusal is None or isinstance(self._refusal, OverloadedError):
                 self._refusal = (
                     error if isinstance(error, EngineDeadError) else EngineDeadError("the engine is closed")
                 )
             self._closing = True
-        for owner in list(self._core.book.active.values()):
-            self._core.book.abort(owner, reason, error)
-        while not self._inbox.empty():
-            message = self._inbox.get()
+        book = self._core.book
+        while self._seen or not self._inbox.empty():
+            message = self._seen.popleft() if self._seen else self._inbox.get()
             if isinstance(message, _Submit):
-                self._core.add(message.owner)
-                self._core.book.abort(message.owner, reason, error)
+                book.add(message.owner)
             elif isinstance(message, _ResetCache):
                 message.done.set_result(False)
-        self._stats = self._core.stats()
+        for owner in list(book.active.values()):
+            book.abort(owner, reason, error, release=sound)
+        if sound:
+            self._stats = self._core.stats()
 
     def _note_scheduled(self, owner: ActiveRequest) -> None:
         with self._lock:

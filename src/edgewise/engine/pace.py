@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 FIRST_ROWS_PER_S = 200.0  # until a prefill was timed: a 1.5B model on two old cores
-MIN_ROWS = 8  # below a kernel tile prefill costs like decoding and would hardly move
+MIN_ROWS = 8  # a kernel tile: fewer rows cost nearly as much, so chunks are multiples of it
 SMOOTHING = 0.3  # weight of the newest sample
 
 
@@ -16,8 +16,8 @@ class StepPace:
 
     def prefill_rows(self, budget_s: float) -> int:
         """Prefill rows that fit into `budget_s` beside the decode rows."""
-        room_s = max(0.0, budget_s - self._decode_step_s)
-        return max(MIN_ROWS, int(room_s * self._rows_per_s))
+        rows = int(max(0.0, budget_s - self._decode_step_s) * self._rows_per_s)
+        return max(MIN_ROWS, rows - rows % MIN_ROWS)
 
     def observe(self, num_decode_rows: int, num_prefill_rows: int, step_s: float) -> None:
         """Learn from one finished step."""

@@ -75,12 +75,23 @@ class RequestBook:
             self._end(owner)
 
     def abort(
-        self, owner: ActiveRequest, reason: FinishReason, error: Exception, *, silent: bool = False
+        self,
+        owner: ActiveRequest,
+        reason: FinishReason,
+        error: Exception,
+        *,
+        silent: bool = False,
+        release: bool = True,
     ) -> None:
-        """End a request at once with "error" or "cancelled": one event, for its first unfinished choice, unless `silent`."""
+        """End a request at once with "error" or "cancelled": one event, for its first unfinished choice, unless `silent`.
+
+        `release` False leaves its blocks where they are: after a failure of the engine itself nothing about them is sure.
+        """
         unfinished = [seq for seq in owner.sequences if seq.phase is not Phase.ENDED]
         for seq in unfinished:
-            self._scheduler.remove(seq)
+            if release:
+                self._scheduler.remove(seq)
+            seq.phase = Phase.ENDED
         owner.finish_reasons.append(reason)
         timings = self._timings(owner, owner.first_token_s)
         if not silent:
