@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edgewise import __version__
-from edgewise.architectures import ModelMap, SourceTensor, describe
-from edgewise.build.convert import convert, measure, native_format
+from edgewise.architectures import ModelMap, describe
+from edgewise.build.convert import measure, native_format
 from edgewise.build.engine_dir import (
     FORMAT_NAME,
     FORMAT_VERSION,
@@ -34,15 +33,16 @@ from edgewise.build.engine_dir import (
     verify_weights,
 )
 from edgewise.build.generation import generation_config, tokenizer_kind
-from edgewise.build.packing import LAYOUTS, PLAIN, BuildTools, Packer, default_tools
+from edgewise.build.packing import LAYOUTS, BuildTools, Packer, default_tools
+from edgewise.build.plan import plan_checkpoint, plan_repack
 from edgewise.build.spec_json import spec_to_json
 from edgewise.build.staging import building_lock, staged
-from edgewise.build.weights_file import PlannedTensor, WeightsFile, slab_rows
+from edgewise.build.weights_file import PlannedTensor, WeightsFile
 from edgewise.checkpoints import Checkpoint, open_checkpoint
 from edgewise.checkpoints.files import free_bytes
 from edgewise.checkpoints.gguf_types import BY_NAME
 from edgewise.checkpoints.progress import Progress, ProgressCallback, silent
-from edgewise.core.errors import ConfigError, EngineDirError, UnsupportedModelError
+from edgewise.core.errors import ConfigError, EngineDirError
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -79,7 +79,7 @@ def build_locked(
     tools = tools or default_tools()
     checkpoint = open_checkpoint(checkpoint_path)
     model = describe(checkpoint)
-    plan = list(_plan(checkpoint, model, layout, tools.packer))
+    plan = list(plan_checkpoint(checkpoint, model, layout, tools.packer))
     _check_room(out, sum(file.stat().st_size for file in checkpoint.files) + SPARE_BYTES)
     with ThreadPoolExecutor(1, thread_name_prefix="edgewise-hash") as pool, staged(out) as folder:
         digest = pool.submit(_sha256, checkpoint.files)
@@ -106,7 +106,7 @@ def repack_locked(
 ) -> EngineDir:
     """Write the same model for another layout. The caller holds the target's lock."""
     packer = packer or default_tools().packer
-    plan = [_repack(tensor, source, layout, packer) for tensor in source.tensors.values()]
+    plan = [plan_repack(tensor, source, layout, packer) for tensor in source.tensors.values()]
     _check_room(out, len(source.weights) + SPARE_BYTES)
     with staged(out) as folder:
         tensors = _write_weights(folder, plan, progress, _num_threads())
@@ -135,69 +135,6 @@ def _check_room(out: Path, needed: int) -> None:
 
 def _num_threads() -> int:
     return min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-
-
-def _plan(checkpoint: Checkpoint, model: ModelMap, layout: int, packer: Packer) -> Iterator[PlannedTensor]:
-    for name, source in model.tensors.items():
-        info = checkpoint.tensors[source.name]
-        if len(info.shape) == 1:
-            yield _plan_vector(checkpoint, name, source)
-        else:
-            yield _plan_matrix(checkpoint, name, source, layout, packer)
-
-
-def _row_range(checkpoint: Checkpoint, source: SourceTensor) -> tuple[int, int]:
-    rows = checkpoint.tensors[source.name].shape[0]
-    start, stop, _ = (source.rows or slice(None)).indices(rows)
-    return start, stop
-
-
-def _plan_vector(checkpoint: Checkpoint, name: str, source: SourceTensor) -> PlannedTensor:
-    first, last = _row_range(checkpoint, source)
-
-    def values(start: int, stop: int) -> Bytes:
-        part = checkpoint.dequantize(source.name)[first:last] + np.float32(source.add)
-        return np.ascontiguousarray(part, dtype="<f4").view(np.uint8)
-
-    return PlannedTensor(name, "F32", PLAIN, 1, last - first, 1, values)
-
-
-def _plan_matrix(
-    checkpoint: Checkpoint, name: str, source: SourceTensor, layout: int, packer: Packer
-) -> PlannedTensor:
-    info = checkpoint.tensors[source.name]
-    target = native_format(info.dtype)
-    if target is None or len(info.shape) != 2 or source.add:
-        raise UnsupportedModelError(
-            f"{checkpoint.path}: tensor {source.name!r} of type {info.dtype} and shape {list(info.shape)} has no kernel"
-        )
-    (first, last), cols = _row_range(checkpoint, source), info.shape[1]
-    stored_row = BY_NAME[info.dtype].row_bytes(cols)
-    raw = checkpoint.raw(source.name)
-
-    def packed(start: int, stop: int) -> Bytes:
-        rows = raw[(first + start) * stored_row : (first + stop) * stored_row]
-        return packer.pack(target, layout, stop - start, cols, convert(rows, info.dtype))
-
-    size = slab_rows(last - first, BY_NAME[target].row_bytes(cols), layout)
-    return PlannedTensor(name, target, layout, last - first, cols, size, packed)
-
-
-def _repack(tensor: PackedTensor, source: EngineDir, layout: int, packer: Packer) -> PlannedTensor:
-    data = source.weights[tensor.offset : tensor.offset + tensor.nbytes]
-    if tensor.layout == PLAIN:
-        return PlannedTensor(tensor.name, "F32", PLAIN, 1, tensor.cols, 1, lambda start, stop: data)
-    row_bytes = BY_NAME[tensor.format].row_bytes(tensor.cols)
-
-    def packed(start: int, stop: int) -> Bytes:
-        end = len(data) if stop == tensor.rows else stop * row_bytes
-        rows = packer.unpack(
-            tensor.format, tensor.layout, stop - start, tensor.cols, data[start * row_bytes : end]
-        )
-        return packer.pack(tensor.format, layout, stop - start, tensor.cols, rows)
-
-    size = slab_rows(tensor.rows, row_bytes, layout)
-    return PlannedTensor(tensor.name, tensor.format, layout, tensor.rows, tensor.cols, size, packed)
 
 
 def _write_weights(
