@@ -53,6 +53,7 @@ class _Compiler:
     program: _native.Program
     spec: DecoderSpec
     weights: Weights
+    window: int  # tokens of the longest sequence
     buffers: dict[tuple[str, int], int] = field(default_factory=dict)
     tables: dict[RopeSpec, int] = field(default_factory=dict)
 
@@ -66,7 +67,7 @@ class _Compiler:
         if rope is None:
             return None
         if rope not in self.tables:
-            inv_freq, scale = rope_frequencies(rope)
+            inv_freq, scale = rope_frequencies(rope, self.window)
             self.tables[rope] = self.program.rope_table(inv_freq, scale)
         return self.tables[rope]
 
@@ -167,10 +168,12 @@ class _Compiler:
         )
 
 
-def compile_program(program: _native.Program, spec: DecoderSpec, weights: Weights) -> None:
-    """Append the whole model to an empty `program`.
+def compile_program(
+    program: _native.Program, spec: DecoderSpec, weights: Weights, window: int | None = None
+) -> None:
+    """Append the whole model to an empty `program`, for sequences of up to `window` tokens (None: the model's own window).
 
     Raises UnsupportedModelError for a feature the decoder lacks, EngineDirError for missing or misshapen tensors.
     """
     check_supported(spec)
-    _Compiler(program, spec, weights).run()
+    _Compiler(program, spec, weights, window or spec.max_positions).run()

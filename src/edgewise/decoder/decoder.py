@@ -32,6 +32,7 @@ class DecoderConfig:
     max_outputs: int  # rows of one step whose logits are wanted (R)
     threads: int
     isa: str = "auto"
+    max_model_len: int | None = None  # tokens of the longest sequence; None: the model's own window
 
 
 def kv_bytes_per_block(spec: DecoderSpec) -> int:
@@ -57,7 +58,7 @@ class Decoder:
         self._program = _native.Program(
             self._pool, config.isa, config.max_rows, config.max_outputs, self._cache
         )
-        compile_program(self._program, self.spec, Weights(engine_dir))
+        compile_program(self._program, self.spec, Weights(engine_dir), config.max_model_len)
 
     @property
     def pool(self) -> _native.Pool:

@@ -14,8 +14,10 @@ from edgewise.core.errors import UnsupportedModelError
 from edgewise.core.spec import RopeSpec
 
 
-def rope_frequencies(rope: RopeSpec) -> tuple[npt.NDArray[np.float64], float]:
+def rope_frequencies(rope: RopeSpec, window: int = 0) -> tuple[npt.NDArray[np.float64], float]:
     """(inv_freq: f64[dim / 2], scale): angle of pair i at position p is p * inv_freq[i]; cos and sin are multiplied by scale.
+
+    `window` is the longest sequence served, tokens: LongRoPE models have other factors for windows beyond the original one.
 
     Sources: YaRN (Peng et al. 2023, sections 3.2-3.4); Llama 3.1's frequency-dependent scaling as published with its
     reference code; LongRoPE's per-pair factors as shipped in checkpoints. Raises UnsupportedModelError for odd dimensions.
@@ -24,8 +26,11 @@ def rope_frequencies(rope: RopeSpec) -> tuple[npt.NDArray[np.float64], float]:
         raise UnsupportedModelError(f"rotary dimension must be even and positive, got {rope.dim}")
     pairs = np.arange(0, rope.dim, 2, dtype=np.float64)
     inv_freq = rope.theta ** (-pairs / rope.dim)
-    if rope.freq_factors:
-        factors = np.asarray(rope.freq_factors, dtype=np.float64)
+    chosen = rope.freq_factors
+    if rope.long_freq_factors and window > rope.original_max_positions:
+        chosen = rope.long_freq_factors
+    if chosen:
+        factors = np.asarray(chosen, dtype=np.float64)
         if factors.shape != inv_freq.shape:
             raise UnsupportedModelError(
                 f"rotary frequency factors: expected {inv_freq.size} values, got {factors.size}"

@@ -126,6 +126,7 @@ def _start_engine(engine_dir: EngineDir, resolved: ResolvedConfig) -> Engine:
             max_outputs=resolved.max_output_rows,
             threads=resolved.threads,
             isa=resolved.isa,
+            max_model_len=resolved.max_model_len,
         ),
     )
     engine_config = EngineConfig(
