@@ -35,22 +35,52 @@ SourceOffsets source_offsets(Format format) {
     }
 }
 
-// Where code k of a block has its low nibble and its high bits in the source: byte and shift.
-struct BitPlace {
-    int64_t byte;
-    int shift;
+// Codes [first, first + count) of a block lie one a byte in the source: nibbles from byte `low` on and, in
+// the _K formats, high bits from byte `high` on, each moved up by its shift.
+struct Run {
+    int64_t first, count, low, high;
+    int low_shift, high_shift;
 };
 
-BitPlace source_nibble(Format format, int64_t k) {
-    if (!is_k(format)) return {k % 16, k < 16 ? 0 : 4};
-    if (format == Format::Q6_K) return {k / 128 * 64 + k % 64, k % 128 < 64 ? 0 : 4};
-    return {k / 64 * 32 + k % 32, k % 64 < 32 ? 0 : 4};
+int64_t run_count(Format format) { return is_k(format) ? 8 : 2; }
+
+Run source_run(Format format, int64_t i) {
+    const SourceOffsets at = source_offsets(format);
+    const int odd = static_cast<int>(i % 2), quarter = static_cast<int>(i % 4);
+    if (!is_k(format)) return {i * 16, 16, at.codes, 0, 4 * odd, 0};
+    if (format != Format::Q6_K)
+        return {i * 32, 32, at.codes + i / 2 * 32, at.high, 4 * odd, static_cast<int>(i)};
+    return {i * 32, 32, at.codes + i / 4 * 64 + 32 * odd, at.high + i / 4 * 32, quarter / 2 * 4, 2 * quarter};
 }
 
-BitPlace source_high(Format format, int64_t k) {
-    if (!is_k(format)) return {k / 8, static_cast<int>(k % 8)};
-    if (format == Format::Q6_K) return {k / 128 * 32 + k % 32, static_cast<int>(k % 128 / 32 * 2)};
-    return {k % 32, static_cast<int>(k / 32)};
+int high_mask(const FormatTraits& t) { return (1 << (t.bits - 4)) - 1; }
+
+void read_run(const Run& run, int mask, const uint8_t* source, uint8_t* codes) {
+    for (int64_t k = 0; k < run.count; ++k) codes[k] = source[run.low + k] >> run.low_shift & 15;
+    if (mask == 0) return;
+    for (int64_t k = 0; k < run.count; ++k)
+        codes[k] |= static_cast<uint8_t>((source[run.high + k] >> run.high_shift & mask) << 4);
+}
+
+void write_run(const Run& run, int mask, const uint8_t* codes, uint8_t* source) {
+    for (int64_t k = 0; k < run.count; ++k)
+        source[run.low + k] |= static_cast<uint8_t>((codes[k] & 15) << run.low_shift);
+    if (mask == 0) return;
+    for (int64_t k = 0; k < run.count; ++k)
+        source[run.high + k] |= static_cast<uint8_t>(codes[k] >> 4 << run.high_shift);
+}
+
+// Q5_0 and Q5_1 keep the high bits of their 32 codes as one little-endian number.
+void read_bits(const uint8_t* source, uint8_t* codes) {
+    uint32_t bits;
+    std::memcpy(&bits, source, sizeof bits);
+    for (int k = 0; k < 32; ++k) codes[k] |= static_cast<uint8_t>((bits >> k & 1) << 4);
+}
+
+void write_bits(const uint8_t* codes, uint8_t* source) {
+    uint32_t bits = 0;
+    for (int k = 0; k < 32; ++k) bits |= static_cast<uint32_t>(codes[k] >> 4) << k;
+    std::memcpy(source, &bits, sizeof bits);
 }
 
 // Q4_K and Q5_K store 8 scales and 8 minima of 6 bits in 12 bytes: the first four whole in bytes 0..3 and
@@ -74,15 +104,10 @@ void write_k_scales(const RowBlock& block, uint8_t* s) {
 
 // ---- packed bytes: the places formats.h names ----
 
-int64_t packed_nibble_byte(int64_t lanes, int64_t lane, int64_t k) {  // k within the group
-    return (k / 4 % 4 * lanes + lane) * 4 + k % 4;
-}
-
-BitPlace packed_high(int bits, int64_t lanes, int64_t lane, int64_t k) {
-    const int64_t quad = k / 4;
-    if (bits == 5) return {lane * 4 + k % 4, static_cast<int>(quad)};
-    return {(quad / 4 * lanes + lane) * 4 + k % 4, static_cast<int>(quad % 4 * 2)};
-}
+struct BitPlace {
+    int64_t byte;
+    int shift;
+};
 
 // Calls visit(value, low byte, low shift, high byte, high shift) for the 16 six-bit values of a lane.
 template <class Visit>
@@ -97,32 +122,58 @@ void visit_packed_k_scales(RowBlock& block, int64_t lanes, int64_t lane, Visit v
     }
 }
 
+uint32_t load_quad(const uint8_t* p) {
+    uint32_t quad;
+    std::memcpy(&quad, p, sizeof quad);
+    return quad;
+}
+
+void store_quad(uint8_t* p, uint32_t quad) { std::memcpy(p, &quad, sizeof quad); }
+
+// Where quad q of a lane has its high bits: a vector of the group's high bytes and a shift.
+struct HighPlace {
+    int64_t vector;
+    int shift;
+};
+
+HighPlace packed_high(int bits, int q) {
+    if (bits == 5) return {0, q};
+    return {q / 4, q % 4 * 2};
+}
+
+// Four codes at a time: no bit moves from one byte of a quad to the next.
+constexpr uint32_t kEachByte = 0x01010101;
+
 void load_codes(const FormatTraits& t, int64_t lanes, int64_t lane, const uint8_t* group, uint8_t* codes) {
-    for (int64_t k = 0; k < 32; ++k) {
+    const auto at = [&](int64_t vector) { return group + (vector * lanes + lane) * 4; };
+    for (int q = 0; q < 8; ++q) {
         if (t.bits == 8) {
-            codes[k] = group[(k / 4 * lanes + lane) * 4 + k % 4];
+            store_quad(codes + 4 * q, load_quad(at(q)));
             continue;
         }
-        int code = group[packed_nibble_byte(lanes, lane, k)] >> (k < 16 ? 0 : 4) & 15;
+        uint32_t quad = load_quad(at(q % 4)) >> (q < 4 ? 0 : 4) & 15 * kEachByte;
         if (t.bits > 4) {
-            const BitPlace high = packed_high(t.bits, lanes, lane, k);
-            code |= (group[16 * lanes + high.byte] >> high.shift & ((1 << (t.bits - 4)) - 1)) << 4;
+            const HighPlace high = packed_high(t.bits, q);
+            const auto mask = static_cast<uint32_t>(high_mask(t)) * kEachByte;
+            quad |= (load_quad(at(4 + high.vector)) >> high.shift & mask) << 4;
         }
-        codes[k] = static_cast<uint8_t>(code);
+        store_quad(codes + 4 * q, quad);
     }
 }
 
 void store_codes(const FormatTraits& t, int64_t lanes, int64_t lane, const uint8_t* codes, uint8_t* group) {
-    for (int64_t k = 0; k < 32; ++k) {
+    const auto at = [&](int64_t vector) { return group + (vector * lanes + lane) * 4; };
+    for (int q = 0; q < 8; ++q) {
+        const uint32_t quad = load_quad(codes + 4 * q);
         if (t.bits == 8) {
-            group[(k / 4 * lanes + lane) * 4 + k % 4] = codes[k];
+            store_quad(at(q), quad);
             continue;
         }
-        group[packed_nibble_byte(lanes, lane, k)] |=
-            static_cast<uint8_t>((codes[k] & 15) << (k < 16 ? 0 : 4));
+        store_quad(at(q % 4), load_quad(at(q % 4)) | (quad & 15 * kEachByte) << (q < 4 ? 0 : 4));
         if (t.bits > 4) {
-            const BitPlace high = packed_high(t.bits, lanes, lane, k);
-            group[16 * lanes + high.byte] |= static_cast<uint8_t>(codes[k] >> 4 << high.shift);
+            const HighPlace high = packed_high(t.bits, q);
+            uint8_t* p = at(4 + high.vector);
+            store_quad(p, load_quad(p) | (quad >> 4 & 15 * kEachByte) << high.shift);
         }
     }
 }
@@ -140,15 +191,12 @@ void read_source_block(Format format, const uint8_t* source, RowBlock& out) {
         std::memcpy(out.codes, source + at.codes, static_cast<size_t>(t.cols));
         return;
     }
-    for (int64_t k = 0; k < t.cols; ++k) {
-        const BitPlace low = source_nibble(format, k);
-        int code = source[at.codes + low.byte] >> low.shift & 15;
-        if (t.bits > 4) {
-            const BitPlace high = source_high(format, k);
-            code |= (source[at.high + high.byte] >> high.shift & ((1 << (t.bits - 4)) - 1)) << 4;
-        }
-        out.codes[k] = static_cast<uint8_t>(code);
+    const int mask = is_k(format) ? high_mask(t) : 0;
+    for (int64_t i = 0; i < run_count(format); ++i) {
+        const Run run = source_run(format, i);
+        read_run(run, mask, source, out.codes + run.first);
     }
+    if (!is_k(format) && t.bits == 5) read_bits(source + at.high, out.codes);
 }
 
 void write_source_block(Format format, const RowBlock& block, uint8_t* source) {
@@ -163,14 +211,12 @@ void write_source_block(Format format, const RowBlock& block, uint8_t* source) {
         std::memcpy(source + at.codes, block.codes, static_cast<size_t>(t.cols));
         return;
     }
-    for (int64_t k = 0; k < t.cols; ++k) {
-        const BitPlace low = source_nibble(format, k);
-        source[at.codes + low.byte] |= static_cast<uint8_t>((block.codes[k] & 15) << low.shift);
-        if (t.bits > 4) {
-            const BitPlace high = source_high(format, k);
-            source[at.high + high.byte] |= static_cast<uint8_t>(block.codes[k] >> 4 << high.shift);
-        }
+    const int mask = is_k(format) ? high_mask(t) : 0;
+    for (int64_t i = 0; i < run_count(format); ++i) {
+        const Run run = source_run(format, i);
+        write_run(run, mask, block.codes + run.first, source);
     }
+    if (!is_k(format) && t.bits == 5) write_bits(block.codes, source + at.high);
 }
 
 void load_lane(Format format, int64_t lanes, int64_t lane, const uint8_t* packed, RowBlock& out) {

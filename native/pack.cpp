@@ -19,18 +19,23 @@ PackedMatrix describe(Format format, Layout layout, int64_t rows, int64_t cols) 
     return w;
 }
 
-// Copies elements of a float matrix between [row][k] and [row block][k][lane]; to_packed gives the direction.
-void move_floats(const PackedMatrix& w, uint8_t* source, uint8_t* packed, bool to_packed) {
+// Copies elements of a float matrix between [row][k] and [row block][k][lane]; kToPacked gives the direction.
+template <class Element, bool kToPacked>
+void move_elements(const PackedMatrix& w, uint8_t* source, uint8_t* packed) {
+    constexpr int64_t kSize = sizeof(Element);
     const int64_t lanes = w.interleave();
-    const int64_t size = traits(w.format).bytes;
     for (int64_t row = 0; row < w.rows; ++row) {
-        uint8_t* block = packed + (row / lanes * w.cols * lanes + row % lanes) * size;
-        for (int64_t k = 0; k < w.cols; ++k) {
-            uint8_t* a = source + (row * w.cols + k) * size;
-            uint8_t* b = block + k * lanes * size;
-            std::memcpy(to_packed ? b : a, to_packed ? a : b, static_cast<size_t>(size));
-        }
+        uint8_t* a = source + row * w.cols * kSize;
+        uint8_t* b = packed + (row / lanes * w.cols * lanes + row % lanes) * kSize;
+        for (int64_t k = 0; k < w.cols; ++k, a += kSize, b += lanes * kSize)
+            std::memcpy(kToPacked ? b : a, kToPacked ? a : b, kSize);
     }
+}
+
+template <bool kToPacked>
+void move_floats(const PackedMatrix& w, uint8_t* source, uint8_t* packed) {
+    if (w.format == Format::F32) return move_elements<uint32_t, kToPacked>(w, source, packed);
+    return move_elements<uint16_t, kToPacked>(w, source, packed);
 }
 
 void unpack_float_row(const PackedMatrix& w, int64_t row, float* out) {
@@ -75,7 +80,7 @@ int64_t packed_bytes(Format format, Layout layout, int64_t rows, int64_t cols) {
 void pack(Format format, Layout layout, int64_t rows, int64_t cols, const uint8_t* source, uint8_t* packed) {
     const PackedMatrix w = describe(format, layout, rows, cols);
     std::memset(packed, 0, static_cast<size_t>(packed_bytes(format, layout, rows, cols)));
-    if (is_float(format)) return move_floats(w, const_cast<uint8_t*>(source), packed, true);
+    if (is_float(format)) return move_floats<true>(w, const_cast<uint8_t*>(source), packed);
     const int64_t row_bytes = source_row_bytes(format, cols);
     const int64_t lanes = w.interleave();
     const FormatTraits& t = traits(format);
@@ -90,7 +95,7 @@ void pack(Format format, Layout layout, int64_t rows, int64_t cols, const uint8_
 }
 
 void unpack(const PackedMatrix& w, uint8_t* source) {
-    if (is_float(w.format)) return move_floats(w, source, const_cast<uint8_t*>(w.data), false);
+    if (is_float(w.format)) return move_floats<false>(w, source, const_cast<uint8_t*>(w.data));
     const int64_t row_bytes = source_row_bytes(w.format, w.cols);
     const int64_t lanes = w.interleave();
     const FormatTraits& t = traits(w.format);
