@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.byte_tokenizer import ByteTokenizer
 
@@ -204,6 +204,7 @@ def test_prompt_logprobs_are_kept():
     assert run.answer.prompt_logprobs == entries
 
 
+@settings(max_examples=60)
 @given(
     text=st.text(st.sampled_from("abé€🙂"), max_size=12),
     stop=st.lists(st.text(st.sampled_from("abé€🙂"), min_size=1, max_size=3), max_size=3),

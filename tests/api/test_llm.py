@@ -218,13 +218,14 @@ def test_dropping_a_stream_cancels_its_request(make_llm):
         wait_until(lambda: pool_is_idle(llm.pipeline.engine), timeout_s=0.5)
 
 
-def test_32_threads_times_50_calls_equal_their_serial_results(make_llm):
+@pytest.mark.parametrize(("threads", "calls"), [(8, 12), pytest.param(32, 50, marks=pytest.mark.slow)])
+def test_calls_from_many_threads_equal_their_serial_results(make_llm, threads: int, calls: int):
     llm = make_llm(model={"block_size": 4}, num_blocks=400, max_model_len=128)
     params = [
         SamplingParams(
             temperature=0.8, top_k=20, seed=i, max_tokens=3 + i % 5, stop=["e"] if i % 3 == 0 else []
         )
-        for i in range(50)
+        for i in range(calls)
     ]
 
     def run(thread: int) -> list[tuple[str, tuple[int, ...], str]]:
@@ -235,9 +236,9 @@ def test_32_threads_times_50_calls_equal_their_serial_results(make_llm):
         return results
 
     serial = [run(kind) for kind in range(4)]
-    with ThreadPoolExecutor(32) as pool:
-        together = list(pool.map(run, range(32)))
-    assert together == [serial[thread % 4] for thread in range(32)]
+    with ThreadPoolExecutor(threads) as pool:
+        together = list(pool.map(run, range(threads)))
+    assert together == [serial[thread % 4] for thread in range(threads)]
     assert pool_is_idle(llm.pipeline.engine) or wait_until(lambda: pool_is_idle(llm.pipeline.engine)) is None
 
 

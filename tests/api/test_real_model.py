@@ -103,13 +103,11 @@ def test_ctrl_c_returns_within_a_second_with_the_pool_empty(llm: LLM):
     wait_until(lambda: pool_is_idle(llm.pipeline.engine), timeout_s=0.1)
 
 
-def test_async_gives_the_same(llm: LLM):
-    async def run() -> list[str]:
-        twin = AsyncLLM.from_pipeline(llm.pipeline)
-        twin._release.detach()  # the pipeline stays with the fixture
-        return [output.text for output in await twin.generate(["The sky is", "Water is"], GREEDY)]
-
-    assert asyncio.run(run()) == [output.text for output in llm.generate(["The sky is", "Water is"], GREEDY)]
+async def test_async_gives_the_same(llm: LLM):
+    prompts = ["The sky is", "Water is"]
+    async with await asyncio.to_thread(AsyncLLM, model_path(), max_model_len=512) as twin:
+        got = [output.text for output in await twin.generate(prompts, GREEDY)]
+    assert got == [output.text for output in llm.generate(prompts, GREEDY)]
 
 
 def test_an_engine_directory_loads_as_it_is(llm: LLM, tmp_path):
