@@ -9,6 +9,7 @@ void bind_pool(nb::module_& m);
 void bind_program(nb::module_& m);
 void bind_elementwise(nb::module_& m);
 void bind_linear(nb::module_& m);
+void bind_linear(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_sampling(nb::module_& m);
 }  // namespace edgewise
@@ -20,6 +21,7 @@ NB_MODULE(_native, m) {
     edgewise::bind_pool(m);
     edgewise::bind_program(m);
     edgewise::bind_elementwise(m);
+    edgewise::bind_linear(m);
     edgewise::bind_linear(m);
     edgewise::bind_attention(m);
     edgewise::bind_sampling(m);

@@ -10,9 +10,8 @@
 #include <tuple>
 #include <utility>
 
-#include "../formats.h"
-#include "arrays.h"
 #include "choices.h"
+#include "matrices.h"
 
 namespace edgewise {
 
@@ -26,36 +25,15 @@ struct Matrix {
     nb::object data;
 };
 
-Format format_of(const std::string& name) {
-    for (const FormatTraits& format : kFormats) {
-        if (name == format.name) return format.format;
-    }
-    throw std::invalid_argument("unknown weight format '" + name + "'");
-}
-
-Layout layout_of(int layout) {
-    if (layout != 4 && layout != 8 && layout != 16) {
-        throw std::invalid_argument("layout must be 4, 8 or 16, got " + std::to_string(layout));
-    }
-    return static_cast<Layout>(layout);
-}
-
 void make_matrix(Matrix* place, const std::string& format, int layout, int64_t rows, int64_t cols,
                  nb::object data) {
     auto bytes = array_of<uint8_t, 1>(data, "data");
-    PackedMatrix m{
-        format_of(format), layout_of(layout), rows, cols, bytes.data(), static_cast<int64_t>(bytes.size())};
     if (rows < 1 || cols < 1) throw std::invalid_argument("rows and cols must be positive");
-    int64_t expected = packed_bytes(m.format, m.layout, rows, cols);
-    if (m.bytes != expected) {
-        throw std::invalid_argument("a " + format + " matrix [" + std::to_string(rows) + ", " +
-                                    std::to_string(cols) + "] in layout " + std::to_string(layout) + " has " +
-                                    std::to_string(expected) + " bytes, data has " + std::to_string(m.bytes));
-    }
-    if (reinterpret_cast<uintptr_t>(m.data) % kAlignment) {
+    PackedMatrix packed = packed_matrix_of(format, layout, rows, cols, bytes);
+    if (reinterpret_cast<uintptr_t>(packed.data) % kAlignment) {
         throw std::invalid_argument("data must begin at an address that is a multiple of 64");
     }
-    new (place) Matrix{m, std::move(data)};
+    new (place) Matrix{packed, std::move(data)};
 }
 
 Norm make_norm(const std::string& kind, nb::object weight, nb::object bias, float eps) {

@@ -111,7 +111,13 @@ class TinyDecoder:
         return _native.KvCache([(s.kv_heads, s.head_dim, s.value_dim)] * s.layers, num_blocks)
 
     def program(
-        self, pool: _native.Pool, cache: _native.KvCache, *, isa: str = "auto", max_rows: int = 512, max_outputs: int = 512
+        self,
+        pool: _native.Pool,
+        cache: _native.KvCache,
+        *,
+        isa: str = "auto",
+        max_rows: int = 512,
+        max_outputs: int = 512,
     ) -> _native.Program:
         s, w = self.shape, self.weights
         p = _native.Program(pool, isa, max_rows, max_outputs, cache)
@@ -132,7 +138,9 @@ class TinyDecoder:
         table = p.rope_table(self.inv_freq, 1.0) if s.pairs else None
         p.embed(matrix("embed"), x, 1.0)
         for i in range(s.layers):
-            targets = [(matrix(f"{i}.{n}"), bias(f"{i}.{n}"), b, 0) for n, b in (("q", q), ("k", k), ("v", v))]
+            targets = [
+                (matrix(f"{i}.{n}"), bias(f"{i}.{n}"), b, 0) for n, b in (("q", q), ("k", k), ("v", v))
+            ]
             p.linear(x, targets, norm=norm(f"{i}.attn_norm"))
             kind, window = self.kind(i)
             p.attention(
@@ -258,7 +266,9 @@ def step_arrays(parts: list[Part], wanted: list[int] | None = None) -> dict[str,
         "positions": np.concatenate(positions).astype(np.int32),
         "row_starts": np.cumsum([0, *lengths]).astype(np.int32),
         "context_lens": np.array([part.context for part in parts], np.int32),
-        "block_tables": np.array([part.blocks + [-1] * (width - len(part.blocks)) for part in parts], np.int32),
+        "block_tables": np.array(
+            [part.blocks + [-1] * (width - len(part.blocks)) for part in parts], np.int32
+        ),
         "output_rows": np.array(rows, np.int32),
     }
 
