@@ -2,12 +2,12 @@
 //
 // Both products are one micro-kernel: a tile of H vectors by J columns of 8 keeps its H * J sums in registers
 // while one of the two factors is broadcast and the other, the cache's, is loaded 8 wide.
-//   scores: H queries against the J * 8 keys of a block, n = key_dim steps
-//   values: H rows of weights against J * 8 value components, n = the keys of a block that the row sees
-// An FMA takes 4 cycles and two start in each, so a tile wants 8 sums or more; with 16 registers that leaves
-// 3 x 4 (12 sums, 3 broadcasts, one load: 7 loads for 12 FMAs) or H x 2 for up to 7 vectors. Few query
-// vectors (decode) read the f16 cache itself, so that memory is read once and each conversion serves all
-// heads of the group; many (prefill) read a block converted to f32 in L1.
+//   scores: H queries against the J * 8 keys of a block, a step for each of the key_dim
+//   values: H rows of weights against J * 8 value components, a step for each key that the row sees
+// An FMA takes 4 cycles and two start in each, so a tile wants 8 sums or more, and has 16 registers. With J =
+// 4 a step of f16 is one cache line and one conversion serves H <= 3 vectors; with f32, 6 x 2 is a little
+// faster. One row (decode) reads the f16 cache itself: memory is the limit, and the block after the present
+// one is fetched meanwhile. More rows (prefill) read one block at a time, widened to f32 in L1.
 #include "attention.h"
 
 #include <immintrin.h>
@@ -20,7 +20,9 @@ namespace {
 
 constexpr float kMinusInfinity = -__builtin_inff();
 constexpr int64_t kLane = 8;
-constexpr int64_t kDirectVectors = 8;  // up to here the f16 cache is read directly
+constexpr int64_t kBlocks = kPartition / kKvBlock;
+constexpr int64_t kDirectHeads =
+    8;  // of one row: beyond it widening a block once is cheaper than in each tile
 
 __m256 load8(const float* p) { return _mm256_loadu_ps(p); }
 __m256 load8(const uint16_t* p) {
@@ -39,90 +41,91 @@ struct Product {
     int64_t a_begin;
     const Source* b;  // [n][columns], `stride` from step to step
     int64_t stride;
-    int64_t n;
+    int64_t n;        // steps
     float* const* c;  // rows of results, one for each vector, from c_begin on
     int64_t c_begin;
     float scale;
-    const uint16_t*
-        next;  // the part of the cache read after b: fetched meanwhile where b is the cache itself
-    int64_t next_bytes;
+    const uint16_t* next;  // the block read after this one: fetched meanwhile where b is the cache itself
 };
 
+// Tiles of H vectors by J columns of 8, over columns [begin, end). Returns where fetching got to.
 // Left alone, gcc 12 keeps the sums in memory (hence the unrolling is spelled out) or, inlined, the pointers
 // (hence it is not).
 template <int H, int J, Mode mode, class Source>
-[[gnu::noinline]] void tile(const Product<Source>& p, int64_t vector, int64_t column, const char* next,
-                            int64_t next_step) {
+[[gnu::noinline]] const char* tiles(const Product<Source>& p, int64_t vector, int64_t begin, int64_t end,
+                                    const char* next) {
     const float* a[H];
     float* c[H];
-    __m256 sum[H][J];
 #pragma GCC unroll 8
     for (int h = 0; h < H; ++h) {
         a[h] = p.a[vector + h] + p.a_begin;
-        c[h] = p.c[vector + h] + p.c_begin + column;
-#pragma GCC unroll 4
-        for (int j = 0; j < J; ++j) {
-            sum[h][j] = mode == Mode::Scores ? _mm256_setzero_ps() : _mm256_loadu_ps(c[h] + j * kLane);
-        }
+        c[h] = p.c[vector + h] + p.c_begin;
     }
-    const Source* b = p.b + column;
     const int64_t n = p.n, stride = p.stride;
-    for (int64_t i = 0; i < n; ++i, b += stride) {
-        if constexpr (sizeof(Source) == 2) {
-            _mm_prefetch(next, _MM_HINT_T0);
-            next += next_step;
-        }
-        if constexpr (H <= 3) {
-            __m256 factor[H];
+    const __m256 scale = _mm256_set1_ps(p.scale);
+    for (int64_t column = begin; column < end; column += J * kLane) {
+        __m256 sum[H][J];
 #pragma GCC unroll 8
-            for (int h = 0; h < H; ++h) factor[h] = _mm256_broadcast_ss(a[h] + i);
+        for (int h = 0; h < H; ++h) {
 #pragma GCC unroll 4
             for (int j = 0; j < J; ++j) {
-                const __m256 column8 = load8(b + j * kLane);
-#pragma GCC unroll 8
-                for (int h = 0; h < H; ++h) sum[h][j] = _mm256_fmadd_ps(factor[h], column8, sum[h][j]);
+                sum[h][j] =
+                    mode == Mode::Scores ? _mm256_setzero_ps() : _mm256_loadu_ps(c[h] + column + j * kLane);
             }
-        } else {
-            __m256 columns8[J];
-#pragma GCC unroll 4
-            for (int j = 0; j < J; ++j) columns8[j] = load8(b + j * kLane);
+        }
+        const Source* b = p.b + column;
+        for (int64_t i = 0; i < n; ++i, b += stride) {
+            if constexpr (sizeof(Source) == 2) {
+                _mm_prefetch(next, _MM_HINT_T0);
+                next += 16 * J;  // as many bytes as the step reads
+            }
+            if constexpr (H <= 3) {
+                __m256 factor[H];
 #pragma GCC unroll 8
-            for (int h = 0; h < H; ++h) {
-                const __m256 factor = _mm256_broadcast_ss(a[h] + i);
+                for (int h = 0; h < H; ++h) factor[h] = _mm256_broadcast_ss(a[h] + i);
 #pragma GCC unroll 4
-                for (int j = 0; j < J; ++j) sum[h][j] = _mm256_fmadd_ps(factor, columns8[j], sum[h][j]);
+                for (int j = 0; j < J; ++j) {
+                    const __m256 column8 = load8(b + j * kLane);
+#pragma GCC unroll 8
+                    for (int h = 0; h < H; ++h) sum[h][j] = _mm256_fmadd_ps(factor[h], column8, sum[h][j]);
+                }
+            } else {
+                __m256 columns8[J];
+#pragma GCC unroll 4
+                for (int j = 0; j < J; ++j) columns8[j] = load8(b + j * kLane);
+#pragma GCC unroll 8
+                for (int h = 0; h < H; ++h) {
+                    const __m256 factor = _mm256_broadcast_ss(a[h] + i);
+#pragma GCC unroll 4
+                    for (int j = 0; j < J; ++j) sum[h][j] = _mm256_fmadd_ps(factor, columns8[j], sum[h][j]);
+                }
+            }
+        }
+#pragma GCC unroll 8
+        for (int h = 0; h < H; ++h) {
+#pragma GCC unroll 4
+            for (int j = 0; j < J; ++j) {
+                __m256 value = mode == Mode::Scores ? _mm256_mul_ps(sum[h][j], scale) : sum[h][j];
+                _mm256_storeu_ps(c[h] + column + j * kLane, value);
             }
         }
     }
-#pragma GCC unroll 8
-    for (int h = 0; h < H; ++h) {
-#pragma GCC unroll 4
-        for (int j = 0; j < J; ++j) {
-            __m256 value =
-                mode == Mode::Scores ? _mm256_mul_ps(sum[h][j], _mm256_set1_ps(p.scale)) : sum[h][j];
-            _mm256_storeu_ps(c[h] + j * kLane, value);
-        }
-    }
+    return next;
 }
 
 template <int H, Mode mode, class Source>
 void tile_row(const Product<Source>& p, int64_t vector, int64_t columns) {
-    constexpr int J = H <= 3 ? 4 : 2;
-    const int64_t steps = (columns + J * kLane - 1) / (J * kLane) * p.n;
-    const int64_t next_step = p.next_bytes / steps;
+    constexpr int64_t J = H <= 3 ? 4 : 2, kWidth = J * kLane;
     const char* next = reinterpret_cast<const char*>(p.next);
-    int64_t column = 0;
-    for (; column + J * kLane <= columns; column += J * kLane) {
-        tile<H, J, mode>(p, vector, column, next, next_step);
-        next += next_step * p.n;
+    const int64_t whole = columns & ~(kWidth - 1);
+    next = tiles<H, J, mode>(p, vector, 0, whole, next);
+    if (whole == columns) return;
+    int64_t half = whole;
+    if constexpr (J == 4) {
+        half = columns & ~(2 * kLane - 1);
+        if (whole < half) next = tiles<H, 2, mode>(p, vector, whole, half, next);
     }
-    if constexpr (J > 2) {
-        if (columns - column >= 2 * kLane) {
-            tile<H, 2, mode>(p, vector, column, next, next_step);
-            column += 2 * kLane;
-        }
-    }
-    if (column < columns) tile<H, 1, mode>(p, vector, column, next, next_step);
+    if (half < columns) tiles<H, 1, mode>(p, vector, half, columns, next);
 }
 
 template <int H, Mode mode, class Source>
@@ -248,95 +251,100 @@ const uint16_t* values_of(const AttentionArgs& args, int64_t block) {
     return kv.values + (entry * kv.kv_heads + args.kv_head) * kKvBlock * kv.value_dim;
 }
 
-// Both products of a part, with the cache read as it is (Source uint16_t) or through an f32 copy of one block
-// at a time.
-template <class Source>
-struct Products {
-    const Part& part;
-    const AttentionArgs& args;
-    float* copy;
+void soften_all(const Part& part, float* max, float* sum) {
+    for (int64_t v = 0; v < part.vectors(); ++v) {
+        const int64_t row = v / part.heads, n = row * part.args.group + v % part.heads;
+        soften(part.scores[v], part.begin[row], part.end[row], part.args.soft_cap, max + n, sum + n);
+        for (int64_t d = 0; d < part.args.kv.value_dim; d += kLane)
+            _mm256_storeu_ps(part.acc[v] + d, _mm256_setzero_ps());
+    }
+}
 
-    const Source* source(const uint16_t* block, int64_t n) const {
-        if constexpr (sizeof(Source) == 2) {
-            return block;
-        } else {
-            for (int64_t i = 0; i < n; i += kLane) _mm256_store_ps(copy + i, load8(block + i));
-            return copy;
-        }
+// A part of one row, from the f16 cache.
+void attend_row(const Part& part, float* max, float* sum) {
+    const AttentionArgs& args = part.args;
+    const KvLayer& kv = args.kv;
+    const int64_t first = part.first_block(), last = part.last_block();
+    const uint16_t *keys[kBlocks + 1], *values[kBlocks + 1];
+    for (int64_t block = first; block < last; ++block) {
+        keys[block] = keys_of(args, block);
+        values[block] = values_of(args, block);
+    }
+    if (first < last) {  // what is fetched during the last block of each
+        keys[last] = values[first];
+        values[last] = values[last - 1];
+    }
+    for (int64_t block = first; block < last; ++block) {
+        const Product<uint16_t> p{part.q,           0,          keys[block],
+                                  kKvBlock,         kv.key_dim, part.scores,
+                                  block * kKvBlock, args.scale, keys[block + 1]};
+        multiply<Mode::Scores>(p, 0, part.heads, kKvBlock);
+    }
+    soften_all(part, max, sum);
+    for (int64_t block = first; block < last; ++block) {
+        const int64_t low = block * kKvBlock, begin = most(low, part.begin[0]),
+                      end = least(low + kKvBlock, part.end[0]);
+        const Product<uint16_t> p{part.scores,
+                                  begin,
+                                  values[block] + (begin - low) * kv.value_dim,
+                                  kv.value_dim,
+                                  end - begin,
+                                  part.acc,
+                                  0,
+                                  1.0f,
+                                  values[block + 1]};
+        multiply<Mode::Values>(p, 0, part.heads, kv.value_dim);
+    }
+}
+
+// A part of many rows, from an f32 copy of one block at a time.
+class RowsPart {
+  public:
+    RowsPart(const Part& part, float* copy) : part_(part), args_(part.args), copy_(copy) {}
+
+    void attend(float* max, float* sum) const {
+        for (int64_t block = part_.first_block(); block < part_.last_block(); ++block) scores(block);
+        soften_all(part_, max, sum);
+        for (int64_t block = part_.first_block(); block < part_.last_block(); ++block) values(block);
     }
 
-    void scores() const {
-        const int64_t size = args.kv.key_dim * kKvBlock, last = part.last_block();
-        for (int64_t block = part.first_block(); block < last; ++block) {
-            const BlockRows rows = rows_of_block(part, block);
-            if (rows.any_begin == rows.any_end) continue;
-            const uint16_t* next =
-                block + 1 < last ? keys_of(args, block + 1) : values_of(args, part.first_block());
-            Product<Source> p{part.q,
-                              0,
-                              source(keys_of(args, block), size),
-                              kKvBlock,
-                              args.kv.key_dim,
-                              part.scores,
-                              block * kKvBlock,
-                              args.scale,
-                              next,
-                              2 * size};
-            multiply<Mode::Scores>(p, rows.any_begin * part.heads, rows.any_end * part.heads, kKvBlock);
-        }
+    void scores(int64_t block) const {
+        const BlockRows rows = rows_of_block(part_, block);
+        if (rows.any_begin == rows.any_end) return;
+        widen(keys_of(args_, block), args_.kv.key_dim * kKvBlock);
+        const Product<float> p{
+            part_.q,          0,           copy_,  kKvBlock, args_.kv.key_dim, part_.scores,
+            block * kKvBlock, args_.scale, nullptr};
+        multiply<Mode::Scores>(p, rows.any_begin * part_.heads, rows.any_end * part_.heads, kKvBlock);
     }
 
-    void values() const {
-        const int64_t size = args.kv.value_dim * kKvBlock, last = part.last_block();
-        for (int64_t block = part.first_block(); block < last; ++block) {
-            const BlockRows rows = rows_of_block(part, block);
-            if (rows.any_begin == rows.any_end) continue;
-            const uint16_t* now = values_of(args, block);
-            const uint16_t* next = block + 1 < last ? values_of(args, block + 1) : now;
-            Product<Source> p{part.scores,
-                              block * kKvBlock,
-                              source(now, size),
-                              args.kv.value_dim,
-                              kKvBlock,
-                              part.acc,
-                              0,
-                              1.0f,
-                              next,
-                              2 * size};
-            multiply<Mode::Values>(p, rows.all_begin * part.heads, rows.all_end * part.heads,
-                                   args.kv.value_dim);
-            for (int64_t r = rows.any_begin; r < rows.any_end; ++r) {
-                if (r == rows.all_begin) r = rows.all_end;
-                if (r < rows.any_end) seen_values(p, block, r);
-            }
+    void values(int64_t block) const {
+        const BlockRows rows = rows_of_block(part_, block);
+        if (rows.any_begin == rows.any_end) return;
+        widen(values_of(args_, block), args_.kv.value_dim * kKvBlock);
+        const int64_t dim = args_.kv.value_dim, low = block * kKvBlock, high = low + kKvBlock;
+        auto weigh = [&](int64_t begin, int64_t end, int64_t first_row, int64_t last_row) {
+            const Product<float> p{
+                part_.scores, begin,  copy_ + (begin - low) * dim, dim, end - begin, part_.acc, 0,
+                1.0f,         nullptr};
+            multiply<Mode::Values>(p, first_row * part_.heads, last_row * part_.heads, dim);
+        };
+        if (rows.all_begin < rows.all_end) weigh(low, high, rows.all_begin, rows.all_end);
+        for (int64_t r = rows.any_begin; r < rows.any_end; ++r) {
+            const bool all = r >= rows.all_begin && r < rows.all_end;
+            if (!all) weigh(most(part_.begin[r], low), least(part_.end[r], high), r, r + 1);
         }
     }
 
   private:
-    // The values of those keys of a block that the row sees.
-    void seen_values(Product<Source> p, int64_t block, int64_t row) const {
-        const int64_t begin = most(part.begin[row], block * kKvBlock);
-        const int64_t end = least(part.end[row], (block + 1) * kKvBlock);
-        p.a_begin = begin;
-        p.b += (begin - block * kKvBlock) * p.stride;
-        p.n = end - begin;
-        multiply<Mode::Values>(p, row * part.heads, (row + 1) * part.heads, args.kv.value_dim);
+    void widen(const uint16_t* block, int64_t n) const {
+        for (int64_t i = 0; i < n; i += kLane) _mm256_store_ps(copy_ + i, load8(block + i));
     }
-};
 
-template <class Source>
-void attend(const Part& part, float* copy, float* max, float* sum) {
-    const AttentionArgs& args = part.args;
-    const Products<Source> products{part, args, copy};
-    products.scores();
-    for (int64_t v = 0; v < part.vectors(); ++v) {
-        const int64_t row = v / part.heads, n = row * args.group + v % part.heads;
-        soften(part.scores[v], part.begin[row], part.end[row], args.soft_cap, max + n, sum + n);
-        for (int64_t d = 0; d < args.kv.value_dim; d += kLane)
-            _mm256_storeu_ps(part.acc[v] + d, _mm256_setzero_ps());
-    }
-    products.values();
-}
+    const Part& part_;
+    const AttentionArgs& args_;
+    float* copy_;
+};
 
 void attend_part(const AttentionArgs& args, int64_t first_row, int64_t rows, int64_t first_head,
                  int64_t heads) {
@@ -352,10 +360,10 @@ void attend_part(const AttentionArgs& args, int64_t first_row, int64_t rows, int
     }
     float* max = args.max + first_row * args.group + first_head;
     float* sum = args.sum + first_row * args.group + first_head;
-    if (part.vectors() <= kDirectVectors) {
-        attend<uint16_t>(part, copy, max, sum);
+    if (rows == 1 && heads <= kDirectHeads) {
+        attend_row(part, max, sum);
     } else {
-        attend<float>(part, copy, max, sum);
+        RowsPart(part, copy).attend(max, sum);
     }
 }
 
