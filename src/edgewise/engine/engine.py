@@ -85,7 +85,7 @@ class Engine:
         self._accepted: dict[str, ActiveRequest] = {}
         self._num_waiting = 0  # accepted, not yet scheduled
         self._num_accepted = 0  # ever
-        self._refusal: Exception | None = None  # why no request is accepted any more
+        self._refusal: OverloadedError | EngineDeadError | None = None  # why no request is accepted any more
         self._in_flight: frozenset[str] = frozenset()  # requests whose prompts the running step computes
         self._closing = False
         self._stats = self._core.stats()
@@ -107,8 +107,10 @@ class Engine:
         seed = request.sampling.seed
         owner = ActiveRequest(request, sink, seed=secrets.randbits(63) if seed is None else seed)
         with self._lock:
-            if self._refusal is not None:
-                raise self._refusal
+            if (
+                self._refusal is not None
+            ):  # a fresh one: a shared exception would gather the tracebacks of all callers
+                raise type(self._refusal)(self._refusal.message) from self._refusal.__cause__
             if request.request_id in self._accepted:
                 raise InvalidRequestError(f"request id {request.request_id!r} is in use", param="request_id")
             if self.config.max_waiting is not None and self._num_waiting >= self.config.max_waiting:
@@ -130,7 +132,10 @@ class Engine:
         self._inbox.put(_FinishChoice(request_id, choice))
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached prefixes. Returns whether that was done: False when the engine has ended."""
+        """Forget all cached prefixes. Returns whether that was done: False when the engine has ended.
+
+        Waits for the running step, so it is not for sinks and listeners.
+        """
         done: Future[bool] = Future()
         with self._lock:
             if self._closing or not self._thread.is_alive():
