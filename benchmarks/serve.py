@@ -28,9 +28,23 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from edgewise import LLM
 
-WORDS = (
-    ["river", "stone", "lamp", "forest", "paper", "cloud", "metal", "garden", "window", "signal", "copper", "winter", "music", "harbor", "engine"]
-)
+WORDS = [
+    "river",
+    "stone",
+    "lamp",
+    "forest",
+    "paper",
+    "cloud",
+    "metal",
+    "garden",
+    "window",
+    "signal",
+    "copper",
+    "winter",
+    "music",
+    "harbor",
+    "engine",
+]
 READ_BYTES = 1 << 16
 _rounds = itertools.count()
 

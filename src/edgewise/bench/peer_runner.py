@@ -24,6 +24,7 @@ class Peer:
         self.sizes: tuple[int, int, bool, bool] | None = None
         self.filled: tuple[int, int] | None = None
         self.threads = 1
+        self.vocab_size: int = 0
 
     def open(self, path: str, threads: int) -> dict[str, object]:
         lib = self.lib

@@ -12,7 +12,8 @@ def prefix_hit_seconds(
     model: str, *, threads: int, isa: str, cached: int, new: int, samples: int
 ) -> tuple[list[float], list[float]]:
     """(hot, cold) seconds of one-token answers to prompts of cached + new tokens. Every pair uses a prompt of its own."""
-    hot, cold = [], []
+    hot: list[float] = []
+    cold: list[float] = []
     with LLM(model, threads=threads, isa=isa) as llm:
         vocab = llm.tokenizer.vocab_size - 200
         one = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)

@@ -37,7 +37,7 @@ class BuildTools:
 
 def default_tools() -> BuildTools:
     """The native packer and the text room. Imported late: reading an engine directory needs neither."""
-    from edgewise.kernels import linear
+    import edgewise.kernels.linear as linear
     from edgewise.text.tokenizer import Tokenizer
 
     def save_tokenizer(metadata: Mapping[str, Any], folder: Path) -> frozenset[int]:

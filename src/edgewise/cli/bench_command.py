@@ -41,7 +41,7 @@ def command(
     from edgewise.bench.measure import Bench, BenchOptions
     from edgewise.bench.settings import default_peers_dir
     from edgewise.checkpoints import resolve_source
-    from edgewise.hardware import hardware_facts
+    from edgewise.hardware import read_hardware
 
     setup_logging("warning")
     name = one_model(model, model_option)
@@ -64,7 +64,7 @@ def command(
     options = BenchOptions(
         model=name,
         source=source,
-        threads=threads or hardware_facts().usable_cpus,
+        threads=threads or read_hardware().usable_cpus,
         isa=isa,
         peer=peer,
         peers_dir=peers_dir or environment_path("EDGEWISE_PEERS_DIR") or default_peers_dir(),

@@ -60,8 +60,12 @@ class GenerationRequest:
     eos_token_ids: frozenset[int] = frozenset()
     priority: int = 0  # lower runs earlier; only the priority policy reads it
     cache_salt: str = ""  # separates prefix caches of tenants
-    cache_borders: tuple[int, ...] = ()  # prompt positions where a later request is likely to branch (message borders)
-    outputs_from: int | None = None  # first prompt position whose output is wanted (prompt_logprobs, echo); None: last only
+    cache_borders: tuple[
+        int, ...
+    ] = ()  # prompt positions where a later request is likely to branch (message borders)
+    outputs_from: int | None = (
+        None  # first prompt position whose output is wanted (prompt_logprobs, echo); None: last only
+    )
     bad_word_ids: tuple[tuple[int, ...], ...] = ()  # tokenised sampling.bad_words
     constraint: Callable[[], TokenConstraint] | None = None  # makes the first sequence's grammar state
     arrival_s: float = 0.0  # time.monotonic() when accepted

@@ -53,7 +53,9 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # clamped to [-100, 100]
     allowed_token_ids: tuple[int, ...] | None = None
     bad_words: tuple[str, ...] = ()
-    logprobs: int | None = None  # alternatives per generated token; 0: the chosen one only; -1: the whole vocabulary
+    logprobs: int | None = (
+        None  # alternatives per generated token; 0: the chosen one only; -1: the whole vocabulary
+    )
     prompt_logprobs: int | None = None
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True

@@ -41,7 +41,9 @@ class RopeSpec:
     beta_slow: float = 1.0  # yarn
     attention_factor: float | None = None  # multiplies cos and sin; None: the kind's own rule
     freq_factors: tuple[float, ...] = ()  # per-pair divisors of the frequency (longrope, llama3 GGUF files)
-    long_freq_factors: tuple[float, ...] = ()  # longrope: used instead when the served window exceeds the original one
+    long_freq_factors: tuple[
+        float, ...
+    ] = ()  # longrope: used instead when the served window exceeds the original one
     mrope_sections: tuple[int, ...] = ()  # pairs per position component; empty: one component
 
 

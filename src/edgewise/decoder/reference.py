@@ -68,7 +68,9 @@ class ReferenceDecoder:
         return self._rms(x) * weight
 
     def _rms(self, x: Array) -> Array:
-        return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + self.dtype(self.spec.norm_eps))
+        mean: Array = (x * x).mean(axis=-1, keepdims=True)
+        scaled: Array = x / np.sqrt(mean + self.dtype(self.spec.norm_eps))
+        return scaled
 
     def _attention(self, index: int, layer: LayerSpec, x: Array) -> Array:
         a, name = layer.mixer, f"layers.{index}.attn"
@@ -149,7 +151,8 @@ def _activate(x: Array, kind: str) -> Array:
         case "gelu_tanh":
             return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
         case "gelu":
-            return 0.5 * x * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0)))
+            erf: Array = np.vectorize(math.erf)(x / math.sqrt(2.0))
+            return 0.5 * x * (1.0 + erf)
         case "relu2":
             return np.maximum(x, 0.0) ** 2
         case _:
