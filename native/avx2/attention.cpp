@@ -297,6 +297,10 @@ void attend_row(const Part& part, float* max, float* sum) {
     }
 }
 
+void widen(const uint16_t* from, int64_t n, float* to) {
+    for (int64_t i = 0; i < n; i += kLane) _mm256_store_ps(to + i, load8(from + i));
+}
+
 // A part of many rows, from an f32 copy of one block at a time.
 class RowsPart {
   public:
@@ -311,7 +315,7 @@ class RowsPart {
     void scores(int64_t block) const {
         const BlockRows rows = rows_of_block(part_, block);
         if (rows.any_begin == rows.any_end) return;
-        widen(keys_of(args_, block), args_.kv.key_dim * kKvBlock);
+        widen(keys_of(args_, block), args_.kv.key_dim * kKvBlock, copy_);
         const Product<float> p{
             part_.q,          0,           copy_,  kKvBlock, args_.kv.key_dim, part_.scores,
             block * kKvBlock, args_.scale, nullptr};
@@ -321,7 +325,7 @@ class RowsPart {
     void values(int64_t block) const {
         const BlockRows rows = rows_of_block(part_, block);
         if (rows.any_begin == rows.any_end) return;
-        widen(values_of(args_, block), args_.kv.value_dim * kKvBlock);
+        widen(values_of(args_, block), args_.kv.value_dim * kKvBlock, copy_);
         const int64_t dim = args_.kv.value_dim, low = block * kKvBlock, high = low + kKvBlock;
         auto weigh = [&](int64_t begin, int64_t end, int64_t first_row, int64_t last_row) {
             const Product<float> p{
@@ -337,10 +341,6 @@ class RowsPart {
     }
 
   private:
-    void widen(const uint16_t* block, int64_t n) const {
-        for (int64_t i = 0; i < n; i += kLane) _mm256_store_ps(copy_ + i, load8(block + i));
-    }
-
     const Part& part_;
     const AttentionArgs& args_;
     float* copy_;
