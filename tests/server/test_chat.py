@@ -120,7 +120,7 @@ async def test_token_ids_and_prompt_logprobs(client: httpx.AsyncClient, pipeline
     assert len(body["prompt_token_ids"]) == body["usage"]["prompt_tokens"]
     scored = body["prompt_logprobs"]
     assert scored[0] is None
-    assert [str(i) in entry for i, entry in zip(body["prompt_token_ids"][1:], scored[1:], strict=True)]
+    assert all(str(i) in entry for i, entry in zip(body["prompt_token_ids"][1:], scored[1:], strict=True))
     chunks = await stream(client, return_token_ids=True, temperature=0, max_tokens=2)
     assert chunks[0]["prompt_token_ids"] == body["prompt_token_ids"]
     assert [c["choices"][0].get("token_ids") for c in chunks[1:3]] == [[ord("H")], [ord("e")]]

@@ -18,7 +18,7 @@ from edgewise.server.state import ServerState
 
 _SECRET_NAME = re.compile(r"key|token|secret|password|passwd|credential|auth|cookie", re.IGNORECASE)
 _SECRET_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
-_PACKAGES = ("numpy", "tokenizers", "jinja2", "llguidance", "fastapi", "uvicorn", "pydantic", "orjson")
+_PACKAGES = ("numpy", "tokenizers", "jinja2", "fastapi", "uvicorn", "orjson")
 BLANKED = "***"
 
 
