@@ -38,17 +38,21 @@ def make_request(prompt: Sequence[int], request_id: str | None = None, **options
 
 @dataclass
 class Recorder:
-    """A sink that keeps everything and checks the order of events."""
+    """A sink that keeps everything and checks the order of events. `ended` raises what was wrong: the engine catches what sinks raise."""
 
     num_choices: int = 1
     events: list[TokenEvent] = field(default_factory=list)
     finishes: dict[int, TokenEvent] = field(default_factory=dict)
     aborted: TokenEvent | None = None
+    faults: list[str] = field(default_factory=list)
 
     def __call__(self, event: TokenEvent) -> None:
-        assert self.aborted is None, "an event after the end of the request"
-        assert event.choice not in self.finishes, "an event after the end of its choice"
-        assert event.logprobs is None or len(event.logprobs) == len(event.token_ids)
+        if self.aborted is not None:
+            self.faults.append(f"{event} after the end of the request")
+        if event.choice in self.finishes:
+            self.faults.append(f"{event} after the end of its choice")
+        if event.logprobs is not None and len(event.logprobs) != len(event.token_ids):
+            self.faults.append(f"{event} has not one log probability a token")
         self.events.append(event)
         if event.finish_reason in ("cancelled", "error"):
             self.aborted = event
@@ -57,6 +61,7 @@ class Recorder:
 
     @property
     def ended(self) -> bool:
+        assert not self.faults, self.faults
         return self.aborted is not None or len(self.finishes) == self.num_choices
 
     def tokens(self, choice: int = 0) -> list[int]:

@@ -135,9 +135,8 @@ def test_others_in_a_step_cut_short_lose_nothing(start: StartEngine) -> None:
     engine, model = start(ScriptedModel(step_delay_s=0.03))
     others = [submit(engine, make_request([*PROMPT, i], max_tokens=20)) for i in range(2)]
     for i in range(10):
-        request = make_request([i] * 30, f"cut{i}", max_tokens=1)
-        cut = submit(engine, request)
-        time.sleep(0.01)
+        cut = submit(engine, make_request([i] * 30, f"cut{i}", max_tokens=1))
+        wait_until(lambda i=i, cut=cut: f"cut{i}" in engine._in_flight or cut.ended)
         engine.cancel(f"cut{i}")
         wait_until(lambda cut=cut: cut.ended)
     wait_until(lambda: all(other.ended for other in others))

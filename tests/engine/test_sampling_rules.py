@@ -121,6 +121,20 @@ def test_a_failing_processor_fails_its_request_only() -> None:
     runner.assert_nothing_leaks()
 
 
+def test_when_one_choice_fails_the_others_of_that_step_say_nothing_more() -> None:
+    calls = 0
+
+    def fail(ids: Sequence[int], logits: npt.NDArray[np.float32]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 7:  # the first choice's third token; the other two choices get theirs in the same step
+            raise ZeroDivisionError("mine")
+
+    found = Runner().generate(PROMPT, logits_processors=(fail,), n=3, max_tokens=9)
+    assert isinstance(found.error, ZeroDivisionError) and calls == 9
+    assert [len(found.tokens(choice)) for choice in range(3)] == [2, 2, 2]
+
+
 def test_log_probabilities_are_of_the_unedited_logits() -> None:
     found = Runner().generate(PROMPT, max_tokens=6, logprobs=3, logit_bias={9: 30}, temperature=0.5, seed=1)
     for i, entry in enumerate(found.logprobs()):
