@@ -26,16 +26,21 @@ _TOOL = {
 
 def probe(render_all: RenderAll) -> Capabilities:
     """Probe a template. Raises ModelError when it cannot even render one user message."""
-    plain, typed = render_all([_context([_user(_ASK)]), _context([_user([{"type": "text", "text": _ASK}])])])
-    typed_content = _ASK not in plain.text
-    if typed_content and _ASK not in typed.text:
-        raise ModelError(
-            f"the chat template cannot render a user message: {plain.message or 'it leaves its text out'}"
-        )
-    return _probe_rest(render_all, typed_content)
+    typed_ask = _user([{"type": "text", "text": _ASK}])
+    no_tools: list[list[dict[str, Any]] | None] = [None, []]
+    shapes = [(turn, tools) for tools in no_tools for turn in (_user(_ASK), typed_ask)]
+    results = render_all([_context([turn], tools) for turn, tools in shapes])
+    for (turn, tools), result in zip(shapes, results, strict=True):
+        if _ASK in result.text:
+            return _probe_rest(render_all, typed_content=turn is typed_ask, no_tools=tools)
+    raise ModelError(
+        f"the chat template cannot render a user message: {results[0].message or 'it leaves its text out'}"
+    )
 
 
-def _probe_rest(render_all: RenderAll, typed_content: bool) -> Capabilities:
+def _probe_rest(
+    render_all: RenderAll, *, typed_content: bool, no_tools: list[dict[str, Any]] | None
+) -> Capabilities:
     def say(role: str, text: str, **more: Any) -> Turn:
         content = [{"type": "text", "text": text}] if typed_content and text else text
         return {"role": role, "content": content, **more}
@@ -53,11 +58,11 @@ def _probe_rest(render_all: RenderAll, typed_content: bool) -> Capabilities:
         "late after user": [ask, rule, reply, more],
         "neighbours": [ask, more],
         "assistant first": [reply, ask],
-        "text call": [ask, _calling(json.dumps({"key": _ARGUMENT})), outcome, more],
-        "object call": [ask, _calling({"key": _ARGUMENT}), outcome, more],
+        "text call": [ask, _calling(json.dumps({"key": _ARGUMENT})), outcome, reply, more],
+        "object call": [ask, _calling({"key": _ARGUMENT}), outcome, reply, more],
     }
-    contexts = [_context(turns) for turns in conversations.values()]
-    results = render_all([*contexts, _context([ask], tools=[_TOOL])])
+    contexts = [_context(turns, no_tools) for turns in conversations.values()]
+    results = render_all([*contexts, _context([ask], [_TOOL])])
     text = dict(zip((*conversations, "tools"), (result.text for result in results), strict=True))
     object_arguments = _json_argument(text["object call"]) or not _in_order(text["text call"], _ARGUMENT)
     call_text = text["object call" if object_arguments else "text call"]
@@ -69,6 +74,7 @@ def _probe_rest(render_all: RenderAll, typed_content: bool) -> Capabilities:
         same_role_neighbours=_in_order(text["neighbours"], _ASK, _MORE),
         assistant_first=_in_order(text["assistant first"], _REPLY, _ASK),
         tools="w7rtool" in text["tools"],
+        tools_always_list=no_tools is not None,
         tool_calls=_in_order(call_text, _ASK, _ARGUMENT, _MORE),
         tool_results=_in_order(call_text, _ASK, _OUTCOME, _MORE),
         object_arguments=object_arguments,
@@ -84,7 +90,7 @@ def _calling(arguments: Any) -> Turn:
     return {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
-def _context(turns: list[Turn], tools: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def _context(turns: list[Turn], tools: list[dict[str, Any]] | None) -> dict[str, Any]:
     return {"messages": turns, "tools": tools, "add_generation_prompt": True}
 
 

@@ -41,7 +41,8 @@ class ControlGuard:
         complete one."""
         if not text or not self._finder.texts:
             return text
-        pieces, done = [], 0
+        pieces: list[str] = []
+        done = 0
         match = self._finder.search(text)
         while match is not None:
             if spare is None or not spare(match.group()):

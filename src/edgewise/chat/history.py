@@ -36,6 +36,7 @@ class Capabilities:
     same_role_neighbours: bool = True
     assistant_first: bool = True
     tools: bool = True
+    tools_always_list: bool = False  # it loops over the tools without asking whether there are any
     tool_calls: bool = True
     tool_results: bool = True
     object_arguments: bool = True  # arguments of calls as an object, not as JSON text

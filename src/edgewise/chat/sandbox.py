@@ -72,10 +72,13 @@ def limit_memory(num_bytes: int) -> None:
 
 
 def compile_template(source: str) -> Any:
-    """Set up jinja2 as Hugging Face's apply_chat_template does, which is what published templates are written for."""
+    """Set up jinja2 as Hugging Face's apply_chat_template does, which is what published templates are written for.
+
+    But lists may be appended to, as some templates do: every rendering has its own copy of the data.
+    """
     from jinja2 import nodes
     from jinja2.ext import Extension, loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.sandbox import SandboxedEnvironment
 
     class GenerationTag(Extension):
         """{% generation %}: marks the assistant's text for training. Its body renders as if it were not there."""
@@ -87,7 +90,7 @@ def compile_template(source: str) -> Any:
             body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
             return nodes.Scope(body, lineno=line)
 
-    environment = ImmutableSandboxedEnvironment(
+    environment = SandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
     )
     environment.filters["tojson"] = to_json

@@ -86,7 +86,7 @@ class ChatTemplate:
         turns = arrange(messages, self.capabilities)
         context = {
             **_checked_kwargs(kwargs or {}),
-            "tools": tool_schemas(tools) or None,
+            "tools": tool_schemas(tools) or ([] if self.capabilities.tools_always_list else None),
             "add_generation_prompt": add_generation_prompt and not continue_final_message,
         }
         breaker, border, end = pick_marks([turns, context], 3, self.source)

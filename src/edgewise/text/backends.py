@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Backend
 
 from edgewise.text.pretokenizers import PreTokenizer, pre_tokenizer
 from edgewise.text.sentencepiece import derive_merges, split_pattern
-from edgewise.text.vocabulary import BYTE, CONTROL, UNKNOWN, Vocabulary
+from edgewise.text.vocabulary import BYTE, CONTROL, UNKNOWN, USER_DEFINED, Vocabulary
 
 
 @functools.cache
@@ -57,7 +57,8 @@ def _word_cutter(kind: PreTokenizer) -> pre_tokenizers.PreTokenizer:
 def sentencepiece_backend(vocabulary: Vocabulary, types: Sequence[int], *, add_space_prefix: bool) -> Backend:
     """SentencePiece BPE ("llama"): spaces escaped as "▁", unknown characters as byte tokens."""
     tokens = vocabulary.tokens
-    mergeable = [i for i, type_ in enumerate(types) if type_ not in (CONTROL, UNKNOWN, BYTE)]
+    # User-defined tokens are found before merging, so none of their texts is left for a merge to make.
+    mergeable = [i for i, type_ in enumerate(types) if type_ not in (CONTROL, UNKNOWN, BYTE, USER_DEFINED)]
     merges = derive_merges(tokens, vocabulary.scores, mergeable)
     vocab = {text: i for i, text in enumerate(tokens)}
     backend = Backend(models.BPE(vocab=vocab, merges=merges, byte_fallback=True))

@@ -1,19 +1,26 @@
 """SentencePiece BPE as merge rules: what its greedy search by score does, said in ranked pairs.
 
 SentencePiece (and llama.cpp after it) joins, of all neighbouring symbols whose joint text is a token, the pair whose token has the best
-score, leftmost first. The `tokenizers` library joins the pair with the lowest rank, leftmost first. So every way to
-split a token into two tokens becomes a pair, ranked by the token's score. Two details make that exact:
+score, leftmost first. The `tokenizers` library joins the pair with the lowest rank, leftmost first. So every way to split a
+token into two tokens becomes a pair, ranked by the token's score. Where several pairs have one score, leftmost first must follow
+from their ranks:
 
-- Tokens of equal score (runs of spaces in Llama's vocabulary) are joined leftmost first whatever they are, which for runs means
-  that a run grows from its left end until it is as long as a token can be: longer results rank before shorter ones, and of
-  the splits of one result the one with the longer left part first.
-- Several splits of one token have one score as well; the same order decides, which is again the leftmost: for a text that
-  repeats one unit, a shorter part on the left of a longer one appears only where a run starts, never inside.
+- Splits of one token compete for the same characters only if the token repeats one unit (left part + right part + left part, each
+  neighbouring two making the token). The shorter part comes first there only at the left end of a run, where it has already
+  lost: the longer left part ranks first.
+- Different tokens of one score: the runs of spaces in Llama's vocabulary. A run then grows from its left end until it is as long
+  as a token can be, so longer results rank first. Any other tie is not exact and is logged.
+
+Tokens with a character that is no token itself cannot be reached by pairs; published vocabularies have none.
 """
 
 from __future__ import annotations
 
+import itertools
+import logging
 from collections.abc import Collection, Sequence
+
+logger = logging.getLogger(__name__)
 
 
 def derive_merges(
@@ -28,7 +35,19 @@ def derive_merges(
         if text[:cut] in score and text[cut:] in score
     ]
     ranked.sort()
+    _warn_of_ties(ranked)
     return [(text[:-minus_cut], text[-minus_cut:]) for _, _, minus_cut, text in ranked]
+
+
+def _warn_of_ties(ranked: Sequence[tuple[float, int, int, str]]) -> None:
+    for (cost, _, _, text), (next_cost, _, _, next_text) in itertools.pairwise(ranked):
+        if cost == next_cost and text != next_text and len(set(text + next_text)) > 1:
+            logger.warning(
+                "tokenizer.ggml.scores: %r and %r have the same score; texts with both may be cut another way than elsewhere",
+                text,
+                next_text,
+            )
+            return
 
 
 def split_pattern(tokens: Sequence[str], mergeable: Collection[int]) -> str:
