@@ -15,6 +15,7 @@ import json
 import signal
 import struct
 import sys
+import types
 from datetime import datetime
 from typing import Any, BinaryIO
 
@@ -108,8 +109,20 @@ def to_json(
 ) -> str:
     """JSON as models saw it in training: characters as themselves, nothing escaped for HTML."""
     return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+        default=_generated,
     )
+
+
+def _generated(value: Any) -> list[Any]:
+    """Filters such as map give generators."""
+    if isinstance(value, types.GeneratorType):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 def raise_exception(message: str) -> None:

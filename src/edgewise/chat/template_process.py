@@ -21,7 +21,7 @@ from edgewise.core.errors import EdgewiseError, ModelError
 
 PROGRAM = Path(__file__).with_name("sandbox.py")
 MEMORY_BYTES = 1 << 30
-START_DEADLINE_S = 30.0
+START_S = 10.0  # for Python and jinja2 to come up on a busy machine
 BASE_CHARS = 4 << 20
 CHARS_PER_INPUT_CHAR = 8
 
@@ -78,7 +78,7 @@ class TemplateProcess:
         process = self._process = _start()
         weakref.finalize(self, _end, process)
         opening = json.dumps({"source": self._source, "memory_bytes": MEMORY_BYTES}).encode()
-        answer = self._ask(process, opening, START_DEADLINE_S)
+        answer = self._ask(process, opening, START_S + self._deadline_s)
         if "error" in answer:
             self._stop()
             raise ModelError(f"the chat template does not compile: {answer['message']}")
