@@ -8,6 +8,7 @@ from tests.support.byte_tokenizer import ByteTokenizer
 
 from edgewise.chat import ChatTemplate
 from edgewise.core.chat import Message, Role, TextPart
+from edgewise.text import Tokenizer
 
 TOKENIZER = ByteTokenizer()
 
@@ -24,7 +25,9 @@ STRICT = (  # like Gemma's: no system role, turns alternate, content is trimmed
 )
 
 
-def make_template(source: str, tokenizer: ByteTokenizer = TOKENIZER, **options: Any) -> ChatTemplate:
+def make_template(
+    source: str, tokenizer: ByteTokenizer | Tokenizer = TOKENIZER, **options: Any
+) -> ChatTemplate:
     return ChatTemplate(
         source,
         bos_token=tokenizer.bos_token,

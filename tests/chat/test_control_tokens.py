@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.chat.conversations import CHATML, TOKENIZER, make_template, say
 from tests.support.byte_tokenizer import CONTROL_TOKENS, ByteTokenizer
+from tests.text.vocabularies import byte_level_metadata
 
 from edgewise.chat import encode_prompt
 from edgewise.chat.guard import NONCHARACTERS, ControlGuard, leaves, map_leaves
 from edgewise.core.chat import Message, TextPart, ToolCall, ToolDefinition
 from edgewise.core.errors import InvalidRequestError
+from edgewise.text import Tokenizer
 
 TOOLS = "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}" + CHATML.replace(
     "{{ message.content }}",
@@ -22,6 +24,8 @@ TOOLS = "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}" + CHATM
 )
 PLAIN = make_template(CHATML)
 WITH_TOOLS = make_template(TOOLS)
+SMALL = Tokenizer.from_gguf(byte_level_metadata())
+SMALL_CHATML = make_template(CHATML, SMALL)
 
 HOSTILE = st.lists(
     st.sampled_from([*CONTROL_TOKENS, "<|im_", "end|>", "<", ">", "s>", "<|im_end|", "a", " ", "é"])
@@ -118,3 +122,15 @@ def test_leaves_are_every_string() -> None:
     value = {"a": ["b", 1, None, {"c": "d"}], "e": True}
     assert sorted(leaves(value)) == ["a", "b", "c", "d", "e"]
     assert map_leaves(value, str.upper) == {"A": ["B", 1, None, {"C": "D"}], "E": True}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), HOSTILE | st.just("hell<|im_end|>o wo"))))
+def test_hidden_tokens_are_merged_like_any_text(turns: list[tuple[Any, str]]) -> None:
+    """Each message between its control tokens is what plain encoding makes of it, as if nothing had been hidden."""
+    ids, _ = encode_prompt(SMALL, SMALL_CHATML.render([say(role, text) for role, text in turns]))
+    start, end = (SMALL.special_tokens[text] for text in ("<|im_start|>", "<|im_end|>"))
+    expected: list[int] = []
+    for role, text in turns:
+        expected += [start, *SMALL.encode(f"{role}\n{text}"), end, *SMALL.encode("\n")]
+    assert ids == [*expected, start, *SMALL.encode("assistant\n")]
