@@ -149,12 +149,9 @@ def command(
         model_aliases=tuple(alias or ()),
         environment={k: v for k, v in os.environ.items() if k.startswith(("EDGEWISE_", "VLLM_"))},
     )
-    from edgewise.pipeline import load_pipeline
     from edgewise.server import serve
 
-    with progress_bar() as report:
-        pipeline = load_pipeline(config, progress=report)
-    serve(pipeline, options)
+    serve(config, options, loading=progress_bar)
 
 
 def refuse_missing_capabilities(given: dict[str, Any]) -> None:

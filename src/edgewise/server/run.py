@@ -10,10 +10,12 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import uvicorn
 
 from edgewise import config
+from edgewise.checkpoints.progress import ProgressCallback, silent
 from edgewise.config import Config
 from edgewise.core.errors import ConfigError
 from edgewise.pipeline import Pipeline, load_pipeline
@@ -28,16 +30,24 @@ _IDLE_CONNECTION_S = 75  # longer than common clients and proxies keep a connect
 _BACKLOG = 2048
 
 
+Loading = Callable[[], AbstractContextManager[ProgressCallback]]
+
+
+def _quietly() -> AbstractContextManager[ProgressCallback]:
+    return contextlib.nullcontext(silent)
+
+
 def serve(
     source: Config | Pipeline,
     options: config.ServerOptions | None = None,
     *,
     announce: Announce | None = None,
+    loading: Loading = _quietly,
 ) -> None:
     """Serve until SIGINT or SIGTERM: drain what runs, then return. Belongs on the main thread, which hears signals.
 
     A Config is loaded first and its pipeline closed afterwards; a Pipeline stays its owner's. `options` replace those of the
-    Config. `announce` gets the one line that says the server is ready; None prints it. Raises ConfigError when the address
+    Config. `announce` gets the one line that says the server is ready; None prints it. `loading` makes what draws the progress. Raises ConfigError when the address
     cannot be had (before anything is loaded), and whatever loading raises.
     """
     chosen = _options(source, options)
@@ -46,7 +56,8 @@ def serve(
         owned.callback(listener.close)
         pipeline = source
         if isinstance(pipeline, Config):
-            pipeline = load_pipeline(pipeline)
+            with loading() as report:
+                pipeline = load_pipeline(pipeline, progress=report)
             owned.callback(pipeline.close)
         server = make_server(pipeline, chosen, listener, announce or _print_line)
         gc.collect()
