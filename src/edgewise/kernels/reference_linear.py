@@ -31,11 +31,13 @@ def quantize(x: F32) -> tuple[npt.NDArray[np.int8], F32]:
 
 def linear(weight: F32, x: F32, *, quantized: bool) -> F64:
     """x: f32[T, K] times weight: f32[N, K], f64[T, N]; `quantized`: with x rounded to its int8 groups first."""
-    values = x.astype(np.float64)
+    values: F64 = x.astype(np.float64)
     if quantized:
         codes, scales = quantize(x)
-        values = (codes * scales[:, :, None].astype(np.float64)).reshape(x.shape)
-    return values @ weight.T.astype(np.float64)
+        rounded: F64 = codes.astype(np.float64) * scales[:, :, None].astype(np.float64)
+        values = rounded.reshape(x.shape)
+    product: F64 = values @ weight.T.astype(np.float64)
+    return product
 
 
 def error_bound(weight: F32, x: F32, *, quantized: bool) -> F64:
@@ -45,8 +47,11 @@ def error_bound(weight: F32, x: F32, *, quantized: bool) -> F64:
     group of 32 for quantised ones, whose product of scales and minimum round as well. There a weight is d * code + m, and
     |d * code| + |m| is at most three times the group's largest weight if |m| is not larger than that.
     """
+    bound: F64
     if not quantized:
-        return (x.shape[1] + 1) * _EPS * linear(np.abs(weight), np.abs(x), quantized=False)
+        bound = (x.shape[1] + 1) * _EPS * linear(np.abs(weight), np.abs(x), quantized=False)
+        return bound
     largest = np.abs(weight).reshape(weight.shape[0], -1, GROUP).max(axis=2)
     amplitude = 3 * np.repeat(largest, GROUP, axis=1)
-    return (2 * x.shape[1] // GROUP + 8) * _EPS * linear(amplitude, np.abs(x), quantized=True)
+    bound = (2 * x.shape[1] // GROUP + 8) * _EPS * linear(amplitude, np.abs(x), quantized=True)
+    return bound
