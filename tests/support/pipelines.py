@@ -7,11 +7,12 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.support.byte_tokenizer import ByteTokenizer
+from tests.support.scripted_model import ScriptedModel
+
 from edgewise.chat import ChatTemplate
 from edgewise.engine import Engine, EngineConfig
 from edgewise.pipeline import Pipeline
-from tests.support.byte_tokenizer import ByteTokenizer
-from tests.support.scripted_model import ScriptedModel
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
@@ -30,16 +31,20 @@ def says(answers: Mapping[str, str], *, tokenizer: ByteTokenizer | None = None) 
     """
     tokenizer = tokenizer or ByteTokenizer()
     encoded = [
-        (tuple(tokenizer.encode(prompt, parse_special=True)), tuple(tokenizer.encode(answer, parse_special=True)))
+        (
+            tuple(tokenizer.encode(prompt, parse_special=True)),
+            tuple(tokenizer.encode(answer, parse_special=True)),
+        )
         for prompt, answer in answers.items()
     ]
 
     def script(prefix: tuple[int, ...]) -> int | None:
         for prompt, answer in encoded:
             for done in range(len(answer)):
-                if prefix[len(prefix) - done - len(prompt) : len(prefix) - done] == prompt and prefix[
-                    len(prefix) - done :
-                ] == answer[:done]:
+                if (
+                    prefix[len(prefix) - done - len(prompt) : len(prefix) - done] == prompt
+                    and prefix[len(prefix) - done :] == answer[:done]
+                ):
                     return answer[done]
         return ord(".")
 
