@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.support.pipelines import make_pipeline
 
 from edgewise.pipeline import Pipeline
+from tests.support.pipelines import make_pipeline
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.byte_tokenizer import ByteTokenizer
 
 from edgewise.core.chat import Failed, Finish, PartDelta, PartEnd, PartStart
 from edgewise.core.requests import GenerationRequest, RequestTimings, TokenEvent, TokenLogprob
 from edgewise.core.sampling import SamplingParams
 from edgewise.pipeline.answer import Answer, TextWriter
+from tests.support.byte_tokenizer import ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
 TIMINGS = RequestTimings(1.0, 2.0, 3.0, 4.0)

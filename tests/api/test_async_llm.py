@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from tests.support.pipelines import make_pipeline
-from tests.support.waiting import pool_is_idle, wait_until
 
 from edgewise import LLM, AsyncLLM, EngineDeadError, InvalidRequestError, SamplingParams
+from tests.support.pipelines import make_pipeline
+from tests.support.waiting import pool_is_idle, wait_until
 
 GREEDY = SamplingParams(temperature=0, max_tokens=20)
 LONG = GREEDY.with_changes(max_tokens=450)

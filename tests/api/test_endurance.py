@@ -7,10 +7,10 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.support.pipelines import make_pipeline
-from tests.support.waiting import pool_is_idle, wait_until
 
 from edgewise import LLM, SamplingParams
+from tests.support.pipelines import make_pipeline
+from tests.support.waiting import pool_is_idle, wait_until
 
 GROUP = 25
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.models import model_path
-from tests.support.pipelines import make_pipeline
 
 import edgewise
+from tests.support.models import model_path
+from tests.support.pipelines import make_pipeline
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))

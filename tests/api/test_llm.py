@@ -14,8 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from tests.support.pipelines import make_pipeline
-from tests.support.waiting import pool_is_idle, wait_until
 
 from edgewise import (
     LLM,
@@ -26,6 +24,8 @@ from edgewise import (
     SamplingParams,
 )
 from edgewise.pipeline import Pipeline
+from tests.support.pipelines import make_pipeline
+from tests.support.waiting import pool_is_idle, wait_until
 
 GREEDY = SamplingParams(temperature=0, max_tokens=20)
 ANSWERS = {"1:": "one</s>", "2:": "two</s>", "3:": "three</s>", "assistant\n": "hi there<|im_end|>"}

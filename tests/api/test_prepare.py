@@ -6,14 +6,14 @@ import time
 
 import numpy as np
 import pytest
-from tests.support.byte_tokenizer import ByteTokenizer
-from tests.support.pipelines import CHATML, make_template
 
 from edgewise.core.chat import ChatRequest, MediaPart, Message, TextPart
 from edgewise.core.errors import ContextLengthError, InvalidRequestError
 from edgewise.core.sampling import SamplingParams
 from edgewise.pipeline.defaults import PYTHON
 from edgewise.pipeline.prepare import Preparer
+from tests.support.byte_tokenizer import ByteTokenizer
+from tests.support.pipelines import CHATML, make_template
 
 TOKENIZER = ByteTokenizer(adds_bos=True)
 BOS, END, START, TURN_END = (

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.support.models import model_path
-from tests.support.waiting import pool_is_idle, wait_until
 
 from edgewise import LLM, AsyncLLM, ConfigError, ContextLengthError, InvalidRequestError, SamplingParams
+from tests.support.models import model_path
+from tests.support.waiting import pool_is_idle, wait_until
 
 pytestmark = pytest.mark.model
 

@@ -8,12 +8,12 @@ import itertools
 import threading
 
 import pytest
-from tests.support.waiting import pool_is_idle, wait_until
 
 from edgewise.core.chat import Failed, Finish, PartDelta, PartEnd, PartStart
 from edgewise.core.errors import EngineDeadError, InvalidRequestError
 from edgewise.pipeline import Pipeline, Stream
 from edgewise.pipeline.stream import LoopWaker
+from tests.support.waiting import pool_is_idle, wait_until
 
 GREEDY = {"temperature": 0, "max_tokens": 20}
 

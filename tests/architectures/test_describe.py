@@ -9,12 +9,12 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from tests.support.tiny_gguf import ARCHITECTURES, write_tiny_gguf
 
 from edgewise.architectures import FAMILIES, ModelMap, describe
 from edgewise.checkpoints import open_checkpoint
 from edgewise.core.errors import CheckpointError, UnsupportedModelError
 from edgewise.core.spec import AttentionSpec
+from tests.support.tiny_gguf import ARCHITECTURES, write_tiny_gguf
 
 
 def described(tmp_path: Path, **changes: Any) -> ModelMap:

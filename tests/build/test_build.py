@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.build.plain_packer import PlainPacker, plain_tools
-from tests.support.tiny_gguf import ARCHITECTURES, TEMPLATE, write_tiny_gguf
 
 from edgewise.architectures import describe
 from edgewise.build import EngineDir, build_engine_dir, engine_dir_for, open_engine_dir, verify_weights
@@ -29,6 +27,8 @@ from edgewise.checkpoints.dequantize import dequantize
 from edgewise.checkpoints.progress import Progress
 from edgewise.checkpoints.settings import StoreSettings
 from edgewise.core.errors import ConfigError, EngineDirError
+from tests.build.plain_packer import PlainPacker, plain_tools
+from tests.support.tiny_gguf import ARCHITECTURES, TEMPLATE, write_tiny_gguf
 
 WIDE: dict[str, Any] = {"embed_dim": 256, "hidden_dim": 256, "head_dim": 64}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.tiny_gguf import random_blocks
 
 from edgewise.build.convert import CONVERSIONS, NATIVE_FORMATS, convert, measure, native_format
 from edgewise.checkpoints.dequantize import can_dequantize, dequantize
 from edgewise.checkpoints.gguf_types import BY_NAME
+from tests.support.tiny_gguf import random_blocks
 
 EXACT = ("Q3_K", "IQ4_NL", "MXFP4", "TQ1_0", "TQ2_0")
 F16_EPSILON = 2.0**-11

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.build.plain_packer import plain_tools
-from tests.support.tiny_gguf import vocabulary, write_tiny_gguf
 
 from edgewise.build import build_engine_dir, inspect_model
 from edgewise.core.errors import CheckpointError
+from tests.build.plain_packer import plain_tools
+from tests.support.tiny_gguf import vocabulary, write_tiny_gguf
 
 
 def test_a_model_file(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.models import CODER_05B, SMOLLM2, model_path
 
 from edgewise.architectures import describe
 from edgewise.build import build_engine_dir, inspect_model, open_engine_dir, verify_weights
@@ -14,6 +13,7 @@ from edgewise.build.packing import PLAIN, default_tools
 from edgewise.checkpoints import open_checkpoint
 from edgewise.checkpoints.dequantize import dequantize
 from edgewise.checkpoints.settings import StoreSettings
+from tests.support.models import CODER_05B, SMOLLM2, model_path
 
 pytestmark = pytest.mark.model
 

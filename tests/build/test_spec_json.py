@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.tiny_gguf import ARCHITECTURES, write_tiny_gguf
 
 from edgewise.architectures import describe
 from edgewise.build.spec_json import spec_from_json, spec_to_json
 from edgewise.checkpoints import open_checkpoint
 from edgewise.core.spec import DecoderSpec
+from tests.support.tiny_gguf import ARCHITECTURES, write_tiny_gguf
 
 
 def tiny_spec(tmp_path: Path, name: str = "llama") -> DecoderSpec:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.byte_tokenizer import ByteTokenizer
-
 from edgewise.chat import ChatTemplate
 from edgewise.core.chat import Message, Role, TextPart
 from edgewise.text import Tokenizer
+from tests.support.byte_tokenizer import ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.chat.conversations import CHATML, TOKENIZER, make_template, say
-from tests.support.byte_tokenizer import CONTROL_TOKENS, ByteTokenizer
-from tests.text.vocabularies import byte_level_metadata
 
 from edgewise.chat import encode_prompt
 from edgewise.chat.guard import NONCHARACTERS, ControlGuard, leaves, map_leaves
 from edgewise.core.chat import Message, TextPart, ToolCall, ToolDefinition
 from edgewise.core.errors import InvalidRequestError
 from edgewise.text import Tokenizer
+from tests.chat.conversations import CHATML, TOKENIZER, make_template, say
+from tests.support.byte_tokenizer import CONTROL_TOKENS, ByteTokenizer
+from tests.text.vocabularies import byte_level_metadata
 
 TOOLS = "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}" + CHATML.replace(
     "{{ message.content }}",

@@ -6,12 +6,12 @@ import functools
 import itertools
 
 import pytest
-from tests.chat.conversations import say
-from tests.support.byte_tokenizer import ByteTokenizer
-from tests.support.shared import SHARED, shared_data
 
 from edgewise.chat import ChatTemplate, encode_prompt
 from edgewise.core.chat import Message, ToolCall, ToolDefinition
+from tests.chat.conversations import say
+from tests.support.byte_tokenizer import ByteTokenizer
+from tests.support.shared import SHARED, shared_data
 
 NAMES = sorted(path.stem for path in (SHARED / "data" / "chat_templates").glob("*.jinja")) or ["none"]
 CONVERSATIONS = {

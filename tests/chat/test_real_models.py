@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from tests.chat.conversations import say
-from tests.support.models import CODER_05B, SMOLLM2, model_path
 
 from edgewise.chat import ChatTemplate, encode_prompt
 from edgewise.checkpoints import open_checkpoint
 from edgewise.text import TextStream, Tokenizer
+from tests.chat.conversations import say
+from tests.support.models import CODER_05B, SMOLLM2, model_path
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.chat.conversations import CHATML, STRICT, TOKENIZER, make_template, say
-from tests.support.byte_tokenizer import ByteTokenizer
 
 from edgewise.chat import Capabilities, ChatTemplate, encode_prompt
 from edgewise.core.chat import Message, ToolCall, ToolDefinition
 from edgewise.core.errors import InvalidRequestError, ModelError
+from tests.chat.conversations import CHATML, STRICT, TOKENIZER, make_template, say
+from tests.support.byte_tokenizer import ByteTokenizer
 
 OPENING = "<|im_start|>assistant\n"
 

@@ -7,11 +7,11 @@ import os
 import time
 
 import pytest
-from tests.chat.conversations import CHATML, make_template, say
 
 from edgewise.chat import ChatTemplate
 from edgewise.chat.template_process import Result, TemplateOverrunError, TemplateProcess
 from edgewise.core.errors import InvalidRequestError, ModelError
+from tests.chat.conversations import CHATML, make_template, say
 
 LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}"
 SILENT_LOOPS = LOOPS.replace("x", "")

@@ -11,11 +11,11 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from tests.support.tiny_gguf import TinyModel, tensor_shapes, vocabulary, write_tiny_gguf
 
 from edgewise.architectures import describe
 from edgewise.checkpoints import open_checkpoint
 from edgewise.core.errors import CheckpointError, EdgewiseError, ModelNotFoundError, UnsupportedModelError
+from tests.support.tiny_gguf import TinyModel, tensor_shapes, vocabulary, write_tiny_gguf
 
 
 @pytest.fixture(scope="module")

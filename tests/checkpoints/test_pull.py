@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checkpoints.file_server import Served, serving, wheel_bytes
 
 from edgewise.checkpoints import catalog, resolve_source
 from edgewise.checkpoints.catalog import CatalogModel
@@ -27,6 +26,7 @@ from edgewise.checkpoints.pull import pull
 from edgewise.checkpoints.settings import StoreSettings
 from edgewise.checkpoints.sources import parse_source
 from edgewise.core.errors import DownloadError, ModelNotFoundError, UnsupportedModelError
+from tests.checkpoints.file_server import Served, serving, wheel_bytes
 
 MODEL = random.Random(1).randbytes(600_000)
 PARTS = [MODEL[:200_000], MODEL[200_000:440_000], MODEL[440_000:]]

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from tests.support.scripted_model import ScriptedModel
 
 from edgewise.core.requests import GenerationRequest, TokenEvent, TokenLogprob
 from edgewise.core.sampling import SamplingParams
 from edgewise.engine.config import EngineConfig
 from edgewise.engine.core import EngineCore
 from edgewise.engine.sequence import ActiveRequest
+from tests.support.scripted_model import ScriptedModel
 
 _ids = itertools.count()
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.engine.running import Recorder, Runner, make_request
-from tests.support.models import SMOLLM2, model_path
-from tests.support.tiny_gguf import write_tiny_gguf
 
 from edgewise.build import EngineDir, build_engine_dir, open_engine_dir
 from edgewise.core.requests import GenerationRequest
 from edgewise.decoder.decoder import Decoder, DecoderConfig
 from edgewise.kernels.native import layout_of
+from tests.engine.running import Recorder, Runner, make_request
+from tests.support.models import SMOLLM2, model_path
+from tests.support.tiny_gguf import write_tiny_gguf
 
 BLOCK = 32
 WINDOW = 6 * BLOCK

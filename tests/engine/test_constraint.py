@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from tests.engine.running import Runner, make_request
 from tests.support.scripted_model import greedy_continuation
 

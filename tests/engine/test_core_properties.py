@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.engine.running import Recorder, Runner, make_request
 from tests.support.scripted_model import ScriptedModel
 

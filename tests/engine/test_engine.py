@@ -13,9 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.engine.running import Recorder, make_request
-from tests.support.scripted_model import ScriptedModel, greedy_continuation
-from tests.support.waiting import pool_is_idle, wait_until
 
 from edgewise.core.errors import (
     ContextLengthError,
@@ -28,6 +25,9 @@ from edgewise.core.requests import GenerationRequest, TokenEvent
 from edgewise.core.sampling import SamplingParams
 from edgewise.decoder.batch import StepFailedError
 from edgewise.engine import Engine, EngineConfig, RequestRecord, StepRecord
+from tests.engine.running import Recorder, make_request
+from tests.support.scripted_model import ScriptedModel, greedy_continuation
+from tests.support.waiting import pool_is_idle, wait_until
 
 PROMPT = [1, 2, 3, 4, 5, 6]
 StartEngine = Callable[..., tuple[Engine, ScriptedModel]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.engine.running import Runner, make_request
 from tests.support.scripted_model import ScriptedModel, greedy_continuation
 

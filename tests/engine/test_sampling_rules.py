@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.engine.running import Runner, make_request
-from tests.support.scripted_model import ScriptedModel, greedy_continuation, prefix_logits, scripted_outputs
 
 from edgewise.core.errors import InvalidRequestError
+from tests.engine.running import Runner, make_request
+from tests.support.scripted_model import ScriptedModel, greedy_continuation, prefix_logits, scripted_outputs
 
 PROMPT = (3, 1, 4, 1, 5)
 VOCAB = 32

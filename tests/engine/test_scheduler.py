@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.engine.running import Recorder, Runner, make_request
-from tests.support.scripted_model import ScriptedModel, greedy_continuation
 
 from edgewise.core.errors import ConfigError
 from edgewise.decoder.batch import Batch, StepOutput
 from edgewise.engine.config import EngineConfig
 from edgewise.engine.pace import FIRST_ROWS_PER_S, MIN_ROWS, StepPace
+from tests.engine.running import Recorder, Runner, make_request
+from tests.support.scripted_model import ScriptedModel, greedy_continuation
 
 NOW = time.monotonic()
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from tests.kernels.programs import activation as exact_activation
 
 from edgewise import _native
+from tests.kernels.programs import activation as exact_activation
 
 F32 = npt.NDArray[np.float32]
 ISAS = _native.available_isas()

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from edgewise import _native
 from tests.kernels.programs import (
     Part,
     Shape,
@@ -18,8 +20,6 @@ from tests.kernels.programs import (
     run_step,
     step_arrays,
 )
-
-from edgewise import _native
 
 ISAS = _native.available_isas()
 BLOCKS = [9, 2, 13, 4, 30, 6, 7, 25, 0, 1]  # scattered on purpose

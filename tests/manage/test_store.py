@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.build.plain_packer import plain_tools
-from tests.support.tiny_gguf import write_tiny_gguf
 
 from edgewise.build import engine_dir_for
 from edgewise.checkpoints.settings import StoreSettings
 from edgewise.core.errors import ModelNotFoundError
 from edgewise.manage import StoredModel, list_models, remove_model
+from tests.build.plain_packer import plain_tools
+from tests.support.tiny_gguf import write_tiny_gguf
 
 
 def add_entry(settings: StoreSettings, name: str) -> Path:

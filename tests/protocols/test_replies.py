@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.byte_tokenizer import ByteTokenizer
 
 from edgewise.core.chat import ChatEvent, Failed, Finish, PartDelta, PartEnd, PartStart
 from edgewise.core.errors import EngineDeadError, InvalidRequestError, OverloadedError
@@ -22,6 +21,7 @@ from edgewise.protocols.errors import encode_error, status_of
 from edgewise.protocols.logprobs import LogprobWriter
 from edgewise.protocols.reply import PromptEcho, Reply, ReplyHead, ReplyOptions
 from edgewise.protocols.stream import DeltaMerger
+from tests.support.byte_tokenizer import ByteTokenizer
 
 HEAD = ReplyHead("id-1", 1_700_000_000, "m")
 WRITER = LogprobWriter(ByteTokenizer())

@@ -10,11 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.pipelines import make_pipeline
 
 from edgewise.pipeline import Pipeline
 from edgewise.server import ServerOptions, create_app
 from edgewise.server.run import bind, make_server, url_of
+from tests.support.pipelines import make_pipeline
 
 ANSWERS = {
     "Say hi<|im_end|>\n<|im_start|>assistant\n": "Hello there!<|im_end|>",

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from tests.server.conftest import MakeClient
 
 from edgewise.pipeline import Pipeline
 from edgewise.server import ServerOptions, create_app
 from edgewise.server.auth import is_loopback
+from tests.server.conftest import MakeClient
 
 CHAT = "/v1/chat/completions"
 BODY = {"messages": [{"role": "user", "content": "Say hi"}], "max_tokens": 1}

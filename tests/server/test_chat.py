@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.conftest import MakeClient
 
 from edgewise.core.chat import Message
 from edgewise.pipeline import Pipeline
+from tests.server.conftest import MakeClient
 
 HI = [{"role": "user", "content": "Say hi"}]
 URL = "/v1/chat/completions"

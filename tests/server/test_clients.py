@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from tests.server.conftest import ANSWERS, running
 from tests.support.pipelines import make_pipeline
 

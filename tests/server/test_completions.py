@@ -7,11 +7,11 @@ from itertools import chain
 from typing import Any
 
 import httpx
+
+from edgewise.text import FimTokens
 from tests.server.conftest import MakeClient
 from tests.support.byte_tokenizer import ByteTokenizer
 from tests.support.scripted_model import scripted_outputs
-
-from edgewise.text import FimTokens
 
 URL = "/v1/completions"
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import httpx
-from tests.server.conftest import MakeClient
-from tests.support.byte_tokenizer import ByteTokenizer
 
 from edgewise.pipeline import Pipeline
+from tests.server.conftest import MakeClient
+from tests.support.byte_tokenizer import ByteTokenizer
 
 
 async def test_models(pipeline: Pipeline, client_of: MakeClient):

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 import httpx
 import orjson
 import pytest
-from tests.server.conftest import eventually, running
 
 from edgewise.pipeline import Pipeline
+from tests.server.conftest import eventually, running
 
 HI = [{"role": "user", "content": "Say hi"}]
 CHAT = "/v1/chat/completions"

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.server.conftest import MakeClient
 
 from edgewise.pipeline import Pipeline
 from edgewise.server.metrics import Histogram, token_buckets
+from tests.server.conftest import MakeClient
 
 FAMILIES = [
     "num_requests_running",

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import httpx
 import orjson
 import pytest
-from tests.server.conftest import eventually, running
-from tests.server.test_live_streams import raw_post, slowest_health_s
-from tests.support.models import model_path
 
 from edgewise.config import Config, EngineOptions, ModelOptions
 from edgewise.pipeline import Pipeline, load_pipeline
+from tests.server.conftest import eventually, running
+from tests.server.test_live_streams import raw_post, slowest_health_s
+from tests.support.models import model_path
 
 pytestmark = pytest.mark.model
 

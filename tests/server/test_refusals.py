@@ -10,12 +10,12 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.server.conftest import MakeClient
 
 from edgewise.pipeline import Pipeline
 from edgewise.server import bodies
 from edgewise.server.bodies import decode_json, weight_of
 from edgewise.server.errors import HttpError
+from tests.server.conftest import MakeClient
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"

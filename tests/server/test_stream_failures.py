@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.conftest import MakeClient, eventually
 
 from edgewise.pipeline import Pipeline, Stream
 from edgewise.protocols.chat_stream import ChatStreamEncoder
 from edgewise.protocols.completions import CompletionStreamEncoder
+from tests.server.conftest import MakeClient, eventually
 
 CHAT = {"messages": [{"role": "user", "content": "Say hi"}], "stream": True, "temperature": 0}
 

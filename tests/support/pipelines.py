@@ -7,12 +7,11 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.support.byte_tokenizer import ByteTokenizer
-from tests.support.scripted_model import ScriptedModel
-
 from edgewise.chat import ChatTemplate
 from edgewise.engine import Engine, EngineConfig
 from edgewise.pipeline import Pipeline
+from tests.support.byte_tokenizer import ByteTokenizer
+from tests.support.scripted_model import ScriptedModel
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"

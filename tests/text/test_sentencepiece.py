@@ -8,12 +8,12 @@ import logging
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.text.sentencepiece_reference import segment
-from tests.text.vocabularies import real_metadata, real_tokenizer
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from edgewise.text.sentencepiece import derive_merges, split_pattern
 from edgewise.text.vocabulary import NORMAL, Vocabulary, read_vocabulary
+from tests.text.sentencepiece_reference import segment
+from tests.text.vocabularies import real_metadata, real_tokenizer
 
 
 @st.composite

@@ -7,10 +7,10 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.byte_tokenizer import ByteTokenizer
 
 from edgewise.core.errors import InvalidRequestError
 from edgewise.text import TextChunk, TextStream
+from tests.support.byte_tokenizer import ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
 IDS = st.lists(st.integers(0, TOKENIZER.vocab_size - 1), max_size=40) | st.text(max_size=15).map(

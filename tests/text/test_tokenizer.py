@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from edgewise.core.errors import InvalidRequestError, TokenizerError
+from edgewise.text import FimTokens, Tokenizer
+from edgewise.text import tokenizer as tokenizer_module
 from tests.text.vocabularies import (
     BYTE_LEVEL,
     SENTENCEPIECE,
@@ -16,10 +20,6 @@ from tests.text.vocabularies import (
     real_tokenizer,
     sentencepiece_metadata,
 )
-
-from edgewise.core.errors import InvalidRequestError, TokenizerError
-from edgewise.text import FimTokens, Tokenizer
-from edgewise.text import tokenizer as tokenizer_module
 
 REAL = [
     pytest.param(name, marks=() if name in ("gpt-2", "llama-spm") else pytest.mark.slow)

@@ -6,11 +6,10 @@ import contextlib
 import functools
 from typing import Any
 
-from tests.support.shared import shared_data
-
 from edgewise.checkpoints import open_checkpoint
 from edgewise.text import Tokenizer
 from edgewise.text.backends import byte_alphabet
+from tests.support.shared import shared_data
 
 BYTE_LEVEL = ("deepseek-llm", "falcon", "gpt-2", "llama-bpe", "qwen2", "starcoder")
 SENTENCEPIECE = ("llama-spm", "phi-3")

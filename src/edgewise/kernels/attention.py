@@ -17,7 +17,6 @@ from edgewise import _native
 from edgewise.kernels.linear import aligned_bytes
 
 BLOCK = 32  # tokens
-PARTITION = 256  # keys that share a maximum, at absolute multiples
 MAX_ROWS = 64
 
 F32 = npt.NDArray[np.float32]

@@ -40,6 +40,10 @@ def byte_level_backend(vocabulary: Vocabulary, types: Sequence[int]) -> Backend:
     backend = Backend(models.BPE(vocab=vocab, merges=merges, ignore_merges=kind.whole_words))
     backend.pre_tokenizer = _word_cutter(kind)
     backend.decoder = decoders.ByteLevel()
+    if kind.whole_words and (words := [text for text in apart if vocab[text] in backend.encode(text).ids]):
+        # A control token that is one word would be taken whole from plain text.
+        rest = {text: i for text, i in vocab.items() if text not in words}
+        backend.model = models.BPE(vocab=rest, merges=merges, ignore_merges=True)
     return backend
 
 

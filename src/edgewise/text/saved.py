@@ -22,6 +22,8 @@ TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 CONFIG_VERSION = 1
 
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFacts:
@@ -52,14 +54,11 @@ def write_saved(
     directory: Path, backend: Backend, added: Mapping[int, AddedToken], facts: TokenizerFacts
 ) -> None:
     """Write both files into an existing directory."""
-    whole = Backend(backend.model)
-    whole.normalizer, whole.pre_tokenizer, whole.decoder = (
-        backend.normalizer,
-        backend.pre_tokenizer,
-        backend.decoder,
-    )
-    whole.add_tokens(list(added.values()))
-    content = orjson.loads(whole.to_str())
+    content = orjson.loads(backend.to_str())
+    content["added_tokens"] = [
+        {"id": i, "content": token.content, **{name: getattr(token, name) for name in _FLAGS}}
+        for i, token in sorted(added.items())
+    ]
     merges = content["model"]["merges"]
     if not any(" " in side for pair in merges for side in pair):
         content["model"]["merges"] = [
