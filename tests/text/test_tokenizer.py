@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -260,13 +261,59 @@ def test_the_saved_file_is_readable_by_the_library(tmp_path: Path) -> None:
 def test_damaged_files_are_refused_by_name(name: str, tmp_path: Path) -> None:
     SMALL.save(tmp_path)
     whole = (tmp_path / name).read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"[]", b"{}", b'{"version": 99}'):
+    for damaged in (whole[: len(whole) // 2], b"[]", b'{"edgewise_format": 99}', b'{"edgewise_format": 1}'):
         (tmp_path / name).write_bytes(damaged)
         with pytest.raises(TokenizerError, match=name):
             Tokenizer.load(tmp_path)
-    (tmp_path / name).unlink()
-    with pytest.raises(TokenizerError, match=name):
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
         Tokenizer.load(tmp_path)
+
+
+def test_a_published_tokenizer_file(tmp_path: Path) -> None:
+    """The same file without our own facts, with those of a published model in their place."""
+    SMALL.save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    sequence = {"Sequence": {"id": "A", "type_id": 0}}
+    start = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+    content["post_processor"] = {
+        "type": "Sequence",
+        "processors": [
+            {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True},
+            {
+                "type": "TemplateProcessing",
+                "single": [start, sequence],
+                "pair": [start, sequence, sequence],
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [SMALL.bos_token_id], "tokens": ["<s>"]}},
+            },
+        ],
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    config = {"bos_token": {"content": "<s>"}, "eos_token": "<|im_end|>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    loaded = Tokenizer.load(tmp_path)
+    text = "hello<|im_end|> world"
+    assert loaded.encode(text, add_special_tokens=True, parse_special=True) == [
+        SMALL.bos_token_id,
+        *SMALL.encode(text, parse_special=True),
+    ]
+    assert loaded.eos_token_ids == SMALL.eos_token_ids
+    assert loaded.decode(loaded.encode(text)) == text
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert Tokenizer.load(tmp_path).encode(text) == SMALL.encode(text)
+    for part, value in (("model", {"type": "WordPiece", "vocab": {}}), ("pre_tokenizer", None)):
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content | {part: value}))
+        with pytest.raises(TokenizerError, match="not supported"):
+            Tokenizer.load(tmp_path)
+
+
+def test_a_control_token_that_is_one_word_does_not_come_from_plain_text() -> None:
+    metadata = byte_level_metadata(pre="llama-bpe")
+    tokens = [*metadata["tokenizer.ggml.tokens"], "eot"]
+    types = [*metadata["tokenizer.ggml.token_type"], 3]
+    tokenizer = Tokenizer.from_gguf(byte_level_metadata(pre="llama-bpe", tokens=tokens, token_type=types))
+    assert tokenizer.encode("eot") == SMALL.encode("eot")
+    assert tokenizer.encode("eot", parse_special=True) == [len(tokens) - 1]
 
 
 @pytest.mark.parametrize("name", REAL)

@@ -9,35 +9,22 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 from tokenizers import AddedToken, models
 from tokenizers import Tokenizer as Backend
 
 from edgewise.core.errors import TokenizerError
+from edgewise.text.facts import TokenizerFacts
+from edgewise.text.published import published_facts
 from edgewise.text.specials import FimTokens
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
-CONFIG_VERSION = 1
+FORMAT, VERSION = "edgewise_format", 1
 
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-
-
-@dataclass(frozen=True, slots=True)
-class TokenizerFacts:
-    """What a tokenizer.json does not say, or says in many ways."""
-
-    kind: Literal["byte_level", "sentencepiece"]
-    bos_token_id: int | None
-    eos_token_id: int | None
-    eos_token_ids: frozenset[int]
-    adds_bos: bool
-    adds_eos: bool
-    add_space_prefix: bool
-    cuts_at_spaces: bool  # a long text may be encoded in pieces cut before spaces
-    fim: FimTokens | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +54,28 @@ def write_saved(
     (directory / TOKENIZER_FILE).write_bytes(orjson.dumps(content))
     plain = dataclasses.asdict(facts) | {
         "eos_token_ids": sorted(facts.eos_token_ids),
-        "version": CONFIG_VERSION,
+        FORMAT: VERSION,
     }
     (directory / CONFIG_FILE).write_bytes(orjson.dumps(plain, option=orjson.OPT_INDENT_2))
 
 
 def read_saved(directory: Path) -> SavedTokenizer:
-    """Read what `write_saved` wrote. Raises TokenizerError naming the file that is missing, damaged or newer."""
-    config = _read_json(directory / CONFIG_FILE)
+    """Read what `write_saved` wrote, or the tokenizer.json of a published model.
+
+    Raises TokenizerError naming the file that is missing, damaged or newer.
+    """
     content = _read_json(directory / TOKENIZER_FILE)
+    config = _read_json(directory / CONFIG_FILE) if (directory / CONFIG_FILE).exists() else {}
+    ours = FORMAT in config
+    name = CONFIG_FILE if ours else TOKENIZER_FILE
     try:
-        facts = _facts(config)
-    except (KeyError, TypeError, ValueError) as error:
-        raise TokenizerError(f"{directory / CONFIG_FILE} is damaged: {error}") from None
-    try:
+        facts = _facts(config) if ours else published_facts(content, config)
+        name = TOKENIZER_FILE
         return SavedTokenizer(*_split(content), facts)
+    except TokenizerError:
+        raise
     except Exception as error:  # the library raises bare Exception for a bad model
-        raise TokenizerError(f"{directory / TOKENIZER_FILE} is damaged: {error}") from error
+        raise TokenizerError(f"{directory / name} is damaged: {error!r}") from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -99,7 +91,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _facts(config: dict[str, Any]) -> TokenizerFacts:
-    if config.pop("version") != CONFIG_VERSION:
+    if config.pop(FORMAT) != VERSION:
         raise ValueError("it was written by another version")
     fim = config.pop("fim")
     ends = frozenset(int(i) for i in config.pop("eos_token_ids"))

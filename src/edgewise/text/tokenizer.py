@@ -17,8 +17,9 @@ from tokenizers import Tokenizer as Backend
 
 from edgewise.core.errors import InvalidRequestError
 from edgewise.text.backends import byte_alphabet, byte_level_backend, sentencepiece_backend
+from edgewise.text.facts import TokenizerFacts
 from edgewise.text.pretokenizers import pre_tokenizer
-from edgewise.text.saved import TokenizerFacts, read_saved, write_saved
+from edgewise.text.saved import read_saved, write_saved
 from edgewise.text.specials import TokenFinder, corrected_types, end_token_ids, fim_tokens
 from edgewise.text.vocabulary import CONTROL, UNKNOWN, USER_DEFINED, read_vocabulary
 
@@ -94,7 +95,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:
-        """Open what `save` wrote. Raises TokenizerError for missing or damaged files."""
+        """Open what `save` wrote, or a published tokenizer.json. Raises TokenizerError for missing, damaged or foreign files."""
         saved = read_saved(Path(directory))
         return cls(saved.backend, saved.tokens, saved.added, saved.facts)
 
