@@ -54,6 +54,7 @@ struct Step {
 // What a thread needs to run ops. Both memories are 64-byte aligned and keep nothing from op to op.
 struct OpContext {
     Team& team;
+    int thread;
     const Kernels& kernels;
     const Step& step;
     uint8_t* scratch;  // this thread's own, at least scratch_bytes() of every op

@@ -23,6 +23,8 @@ constexpr double kBytesPerUs = 10e3, kQuantizedMacsPerUs = 60e3, kFloatMacsPerUs
 constexpr double kTaskUs = 20.0, kShortestTaskUs = 1.0;
 constexpr double kTasksPerThread =
     4.0;  // at least, so that a late thread costs at most a quarter of its share
+// From this many tokens on kernels unpack so many row blocks at a time and use them for all tokens.
+constexpr int64_t kManyTokens = 5, kPanelBlocks = 8;
 constexpr int64_t kResultNumbers = 8192;  // of one task's results before they go to dest: 32 KiB
 
 const Kernels& kernels_of(const Kernels& preferred, const PackedMatrix& m) {
@@ -191,7 +193,7 @@ class ProductOp : public Op {
         int64_t tasks_per_block = 0;
         for (const Part& part : parts_) tasks_per_block += tasks_of(part, tokens, task_us);
         int64_t token_blocks = (tokens + kTokenBlock - 1) / kTokenBlock;
-        c.team.for_each(token_blocks * tasks_per_block, [&](int64_t task) {
+        c.team.for_each_in_slices(token_blocks * tasks_per_block, c.thread, [&](int64_t task) {
             int64_t t0 = task / tasks_per_block * kTokenBlock, index = task % tasks_per_block;
             const Part* part = parts_.data();
             for (int64_t n = tasks_of(*part, tokens, task_us); index >= n;
@@ -226,8 +228,11 @@ class ProductOp : public Op {
     static int64_t chunk_of(const Part& part, int64_t tokens, double task_us) {
         tokens = std::min(tokens, kTokenBlock);
         const PackedMatrix& m = part.product().matrix;
-        int64_t most = std::min(m.row_blocks(), kResultNumbers / (tokens * m.interleave()));
-        return std::clamp<int64_t>(static_cast<int64_t>(task_us / part.us_per_block(tokens)), 1, most);
+        int64_t most = kResultNumbers / (tokens * m.interleave());
+        auto chunk = std::clamp<int64_t>(static_cast<int64_t>(task_us / part.us_per_block(tokens)), 1, most);
+        if (tokens >= kManyTokens)
+            chunk = std::min(most, (chunk + kPanelBlocks - 1) / kPanelBlocks * kPanelBlocks);
+        return std::min(chunk, m.row_blocks());
     }
 
     static int64_t tasks_of(const Part& part, int64_t tokens, double task_us) {

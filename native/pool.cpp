@@ -67,6 +67,24 @@ void Team::barrier() {
     if (sleepers_.load(std::memory_order_seq_cst) != 0) generation_.notify_all();
 }
 
+int64_t Team::take_from(int64_t tasks, int owner, bool front) {
+    // This thread has yet to arrive at the stage's barrier, so the generation stays. Everything else is
+    // ordered by the barriers.
+    uint64_t stage = uint64_t{generation_.load(std::memory_order_relaxed)} << 32;
+    std::atomic<uint64_t>& word = slices_[static_cast<size_t>(owner)].word;
+    uint64_t old = word.load(std::memory_order_relaxed);
+    for (;;) {
+        bool whole = (old ^ stage) >> 32 != 0;
+        uint64_t first = whole ? static_cast<uint64_t>(tasks * owner / threads_) : old >> 16 & 0xffff;
+        uint64_t last = whole ? static_cast<uint64_t>(tasks * (owner + 1) / threads_) : old & 0xffff;
+        if (first >= last) return -1;
+        uint64_t left = front ? (first + 1) << 16 | last : first << 16 | (last - 1);
+        if (word.compare_exchange_weak(old, stage | left, std::memory_order_relaxed)) {
+            return static_cast<int64_t>(front ? first : last - 1);
+        }
+    }
+}
+
 void Team::wait_while(uint32_t generation) {
     auto changed = [&] { return generation_.load(std::memory_order_acquire) != generation; };
     Clock::time_point start = Clock::now();

@@ -21,7 +21,7 @@ inline constexpr int kMaxThreads = 256;
 // What the threads of a region share. All of them must call for_each and barrier in the same order.
 class Team {
   public:
-    explicit Team(int threads) : threads_(threads) {}
+    explicit Team(int threads) : threads_(threads), slices_(static_cast<size_t>(threads)) {}
 
     int threads() const { return threads_; }
 
@@ -38,6 +38,25 @@ class Team {
         barrier();
     }
 
+    // The same, for tasks that are best done in order by one thread, such as walks through neighbouring
+    // memory: each thread takes the tasks of its own slice of [0, tasks) from the front, and then those of
+    // others from the back.
+    template <class Task>
+    void for_each_in_slices(int64_t tasks, int thread, Task&& task) {
+        if (tasks > kMaxSlicedTasks) return for_each(tasks, task);
+        if (tasks <= 0) return;
+        try {
+            for (int64_t i = take_own(tasks, thread); i >= 0; i = take_own(tasks, thread)) task(i);
+            for (int other = 1; other < threads_; other++) {
+                int victim = (thread + other) % threads_;
+                for (int64_t i = steal(tasks, victim); i >= 0; i = steal(tasks, victim)) task(i);
+            }
+        } catch (...) {
+            fail(std::current_exception());
+        }
+        barrier();
+    }
+
     void barrier();
 
     // True when the region was asked to stop (or a task failed) before its latest barrier: the same answer on
@@ -47,7 +66,18 @@ class Team {
   private:
     friend class Pool;
 
+    // What is left of one thread's slice, [front, back), in the stage that `generation` names. In any other
+    // stage the slice is still whole, so nobody has to set it up: a thread that is late cannot keep its slice
+    // from the others.
+    struct alignas(64) Slice {
+        std::atomic<uint64_t> word = 0;  // generation << 32 | front << 16 | back
+    };
+    static constexpr int64_t kMaxSlicedTasks = 0xffff;
+
     int64_t take() { return next_.fetch_add(1, std::memory_order_relaxed); }
+    int64_t take_own(int64_t tasks, int thread) { return take_from(tasks, thread, true); }
+    int64_t steal(int64_t tasks, int victim) { return take_from(tasks, victim, false); }
+    int64_t take_from(int64_t tasks, int owner, bool front);  // -1: nothing left
     void fail(std::exception_ptr error);
     void wait_while(uint32_t generation);
 
@@ -62,6 +92,7 @@ class Team {
     alignas(64) std::atomic<int32_t> arrived_ = 0;
     alignas(64) std::atomic<uint32_t> generation_ = 0;
     alignas(64) std::atomic<int32_t> sleepers_ = 0;
+    std::vector<Slice> slices_;
 };
 
 class Pool {
@@ -75,10 +106,10 @@ class Pool {
 
     int threads() const { return team_.threads(); }
 
-    // Runs body(team, thread) (which may throw inside tasks only) on every thread, thread 0 being the caller, and returns when all have left it.
-    // `stop`, where given, may be set at any time by any thread and is read at each barrier. One region at a
-    // time; further callers wait. Throws what a task threw, and std::runtime_error after close() or in a
-    // forked child.
+    // Runs body(team, thread) (which may throw inside tasks only) on every thread, thread 0 being the caller,
+    // and returns when all have left it. `stop`, where given, may be set at any time by any thread and is
+    // read at each barrier. One region at a time; further callers wait. Throws what a task threw, and
+    // std::runtime_error after close() or in a forked child.
     using Body = std::function<void(Team&, int thread)>;
     void run(const Body& body, const std::atomic<bool>* stop = nullptr);
 

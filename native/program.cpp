@@ -103,8 +103,8 @@ bool Program::run(Step step) {
 }
 
 void Program::walk(Team& team, int thread, const Step& step) {
-    OpContext context{team, kernels_, step, scratch_.data() + aligned(scratch_bytes_) * thread,
-                      shared_.data()};
+    OpContext context{
+        team, thread, kernels_, step, scratch_.data() + aligned(scratch_bytes_) * thread, shared_.data()};
     bool timed = profiling_ && thread == 0;
     double before = timed ? seconds_now() : 0.0;
     for (size_t i = 0; i < ops_.size(); i++) {

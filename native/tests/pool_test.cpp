@@ -23,15 +23,23 @@ void expect(bool good, const std::string& what) {
 // race under TSan).
 void every_task_once(int threads) {
     Pool pool(threads);
-    std::vector<int> counts(1000), copy(1000);
+    std::vector<int> counts(1000), copy(1000), sliced(1000);
     for (int round = 0; round < 200; round++) {
-        pool.run([&](Team& team, int) {
+        pool.run([&](Team& team, int thread) {
             team.for_each(1000, [&](int64_t i) { counts[static_cast<size_t>(i)]++; });
             team.for_each(1000, [&](int64_t i) {
                 copy[static_cast<size_t>(i)] = counts[static_cast<size_t>(999 - i)];
             });
             team.for_each(0, [&](int64_t) { counts[0] = -1; });
+            team.for_each_in_slices(0, thread, [&](int64_t) { counts[0] = -1; });
+            team.for_each_in_slices(1000, thread, [&](int64_t i) {
+                sliced[static_cast<size_t>(i)] += copy[static_cast<size_t>(i)];
+            });
+            team.for_each_in_slices(2, thread, [&](int64_t i) { sliced[static_cast<size_t>(i)] -= round; });
         });
+        expect(
+            sliced[0] == round + 1 && sliced[1] == round + 1 && sliced[999] == (round + 1) * (round + 2) / 2,
+            "slices");
         for (int c : copy) expect(c == round + 1, "a task ran " + std::to_string(c) + " times");
     }
 }
