@@ -14,7 +14,10 @@ int64_t multiply_loop(int64_t iterations) {
     std::memset(b, -3, sizeof b);
     int32_t sums[kNumbers] = {};
     for (int64_t i = 0; i < iterations; i++) {
-        asm volatile("" : : "r"(a), "r"(b), "r"(sums) : "memory");  // as if all were new: no round is left out
+        asm volatile(""
+                     :
+                     : "r"(a), "r"(b), "r"(sums)
+                     : "memory");  // as if all were new: no round is left out
         for (int64_t k = 0; k < kNumbers; k++) sums[k] += a[k] * b[k];
     }
     asm volatile("" : : "r"(sums) : "memory");
