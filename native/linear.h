@@ -45,7 +45,10 @@ using QuantizeFn = void (*)(const float* x, int64_t stride, int64_t begin, int64
 
 // Row blocks [block_begin, block_end) for tokens [token_begin, token_end) (token_begin a multiple of
 // kTokenBlock); w.cols == x.cols. Row n of token t goes to
-// y[(t - token_begin) * y_stride + n - block_begin * interleave]; rows beyond w.rows are not written.
+// y[(t - token_begin) * y_stride + n - block_begin * interleave]; rows beyond w.rows are not written. From
+// some five tokens on, ranges of a multiple of kBlockUnit row blocks are up to 30 % faster than single ones.
+inline constexpr int64_t kBlockUnit = 8;
+
 using LinearQuantizedFn = void (*)(const PackedMatrix& w, const QuantizedRows& x, int64_t token_begin,
                                    int64_t token_end, int64_t block_begin, int64_t block_end, float* y,
                                    int64_t y_stride);

@@ -192,6 +192,8 @@ void linear_panels(Format format, const uint8_t* w, int64_t cols, int64_t rows, 
                 run.template operator()<kMaxPanel>();
             else if (blocks - b >= 4)
                 run.template operator()<4>();
+            else if (blocks - b >= 2)
+                run.template operator()<2>();
             else
                 run.template operator()<1>();
         }
