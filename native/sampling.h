@@ -106,8 +106,8 @@ struct SamplingScans {
 // Buckets cut the candidates by z = (x - max) / temperature into steps of 1 / kBucketsPerUnit, best first, so
 // that only the buckets in which something is decided need sorting: bucket = min(int(-z * kBucketsPerUnit),
 // kNumBuckets - 1).
-inline constexpr float kBucketsPerUnit = 16.0f;
-inline constexpr int32_t kNumBuckets = 1024;
+inline constexpr float kBucketsPerUnit = 64.0f;
+inline constexpr int32_t kNumBuckets = 2048;
 inline constexpr uint16_t kNoBucket = 0xffff;
 
 namespace generic {

@@ -66,6 +66,11 @@ void test_scans() {
         std::vector<float> memory = some_logits(n + offset, random);
         const float* x = memory.data() + offset;
         test_peak(want, got, memory, offset, n);
+        if (n > 0) {  // the maximum twice, the second time in another stretch of the scan where there is one
+            std::vector<float> tied = memory;
+            tied[static_cast<size_t>(offset + n / 3)] = tied[static_cast<size_t>(offset + n - 1)] = 50.0f;
+            test_peak(want, got, tied, offset, n);
+        }
         for (float bad : {kNan, kInfinity}) {
             if (n == 0) continue;
             std::vector<float> poisoned = memory;
