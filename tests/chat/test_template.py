@@ -218,6 +218,8 @@ def test_further_variables_reach_the_template() -> None:
     for name in ("messages", "bos_token", "chat_template"):
         with pytest.raises(InvalidRequestError, match=name):
             template.render([say("user", "x")], kwargs={name: "x"})
+    with pytest.raises(InvalidRequestError, match="must be a JSON value"):
+        template.render([say("user", "x")], kwargs={"when": object()})
 
 
 def test_the_conventions_of_published_templates() -> None:

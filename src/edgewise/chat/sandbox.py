@@ -4,8 +4,8 @@ A template is a program from whoever made the model file. The jinja2 sandbox kee
 keeps it from time and memory without end, which no check inside an interpreter can promise ("x" * 10**10 is one bytecode).
 It imports the standard library and jinja2 only, never this package. `template_process.py` is the other side.
 
-Messages are JSON objects with a 4-byte big-endian length before them. First {"source", "memory_bytes"}, answered by {} or an
-error; then any number of {"contexts", "max_chars", "deadline_s"}, answered by {"results": one object a context}. A result is
+Messages are JSON objects with a 4-byte big-endian length before them. First {"source", "memory_bytes", "deadline_s"}, answered by {} or
+an error; then any number of {"contexts", "max_chars", "deadline_s"}, answered by {"results": one object a context}. A result is
 {"text"} or {"error": kind, "message"}: kind "raised" for the template's own raise_exception, "failed" for anything else.
 """
 
@@ -34,6 +34,7 @@ def main(search_path: list[str]) -> None:
     if opening is None:
         return
     limit_memory(opening["memory_bytes"])
+    limit_time(opening["deadline_s"])
     try:
         template = compile_template(opening["source"])
     except Exception as error:
@@ -41,10 +42,9 @@ def main(search_path: list[str]) -> None:
         return
     send(outgoing, {})
     while (request := receive(incoming)) is not None:
-        # The parent has its own clock; this one outlives it, and ends the process in the middle of anything.
-        signal.setitimer(signal.ITIMER_REAL, request["deadline_s"] + 1.0)
+        limit_time(request["deadline_s"])
         results = [render(template, context, request["max_chars"]) for context in request["contexts"]]
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        limit_time(0.0)
         send(outgoing, {"results": results})
 
 
@@ -70,6 +70,14 @@ def limit_memory(num_bytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (num_bytes, num_bytes))
     except (ImportError, OSError, ValueError):
         pass
+
+
+def limit_time(seconds: float) -> None:
+    """End the process, in the middle of anything, once it has computed for `seconds`; 0: no longer.
+
+    Computing time, so that a busy machine fails nobody: a template cannot wait for anything.
+    """
+    signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def compile_template(source: str) -> Any:

@@ -6,6 +6,7 @@ in a process of their own (`sandbox.py`); text of messages and tools never becom
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -181,11 +182,14 @@ def encode_prompt(tokenizer: PromptTokenizer, rendered: RenderedPrompt) -> tuple
 
 
 def _checked_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    for name in kwargs:
+    for name, value in kwargs.items():
+        path = f"chat_template_kwargs.{name}"
         if name in RESERVED_KWARGS or name == "chat_template":
-            raise InvalidRequestError(
-                f"chat_template_kwargs must not set {name!r}", param=f"chat_template_kwargs.{name}"
-            )
+            raise InvalidRequestError(f"chat_template_kwargs must not set {name!r}", param=path)
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            raise InvalidRequestError(f"{path} must be a JSON value", param=path) from None
     return dict(kwargs)
 
 

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from edgewise.core.errors import EdgewiseError, ModelError
 
 PROGRAM = Path(__file__).with_name("sandbox.py")
 MEMORY_BYTES = 1 << 30
-START_S = 10.0  # for Python and jinja2 to come up on a busy machine
+PATIENCE = 6  # times the deadline, by the clock: other work may hold the processors
 BASE_CHARS = 4 << 20
 CHARS_PER_INPUT_CHAR = 8
 
@@ -40,18 +41,23 @@ class Result:
 
 
 class TemplateProcess:
-    """One template in one process, started on first use and after a failure. Any thread; renders one request at a time."""
+    """One template in one process, started on first use and after a failure. Any thread; renders one request at a time.
+
+    `deadline_s` is the computing time of one request.
+    """
 
     def __init__(self, source: str, *, deadline_s: float) -> None:
         self._source = source
         self._deadline_s = deadline_s
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._finalizer: weakref.finalize[[subprocess.Popen[bytes]], TemplateProcess] | None = None
 
     def render(self, contexts: Sequence[dict[str, Any]]) -> list[Result]:
         """Render the template once for each context.
 
-        Raises ModelError when the template does not compile, TemplateOverrunError when the deadline passes or the process dies.
+        Raises ModelError when the template does not compile, TemplateOverrunError when the deadline passes or the process
+        dies, TypeError when a context is not JSON.
         """
         body = json.dumps(contexts)
         limits = (
@@ -60,7 +66,7 @@ class TemplateProcess:
         request = f'{{{limits}, "contexts": {body}}}'.encode()
         with self._lock:
             process = self._running()
-            answer = self._ask(process, request, self._deadline_s)
+            answer = self._ask(process, request)
         return [
             Result(result.get("text", ""), result.get("error", ""), result.get("message", ""))
             for result in answer["results"]
@@ -76,31 +82,34 @@ class TemplateProcess:
             return self._process
         self._stop()
         process = self._process = _start()
-        weakref.finalize(self, _end, process)
-        opening = json.dumps({"source": self._source, "memory_bytes": MEMORY_BYTES}).encode()
-        answer = self._ask(process, opening, START_S + self._deadline_s)
+        self._finalizer = weakref.finalize(self, _end, process)
+        opening = json.dumps(
+            {"source": self._source, "memory_bytes": MEMORY_BYTES, "deadline_s": self._deadline_s}
+        ).encode()
+        answer = self._ask(process, opening)
         if "error" in answer:
             self._stop()
             raise ModelError(f"the chat template does not compile: {answer['message']}")
         return process
 
-    def _ask(self, process: subprocess.Popen[bytes], body: bytes, deadline_s: float) -> dict[str, Any]:
+    def _ask(self, process: subprocess.Popen[bytes], body: bytes) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = json.loads(_exchange(process, body, time.monotonic() + deadline_s))
-        except TimeoutError:
+            answer: dict[str, Any] = json.loads(
+                _exchange(process, body, time.monotonic() + PATIENCE * self._deadline_s)
+            )
+        except (TimeoutError, OSError, EOFError) as error:
             self._stop()
-            raise TemplateOverrunError(f"the chat template did not end within {deadline_s:g} s") from None
-        except (OSError, EOFError):
-            self._stop()
-            raise TemplateOverrunError(
-                "the chat template's process ended; it may need too much memory"
-            ) from None
+            if isinstance(error, TimeoutError) or process.returncode == -signal.SIGPROF:
+                message = f"the chat template did not end within {self._deadline_s:g} s"
+            else:
+                message = "the chat template's process ended; it may need too much memory"
+            raise TemplateOverrunError(message) from None
         return answer
 
     def _stop(self) -> None:
-        if self._process is not None:
-            _end(self._process)
-            self._process = None
+        if self._finalizer is not None:
+            self._finalizer()
+        self._process = self._finalizer = None
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -125,7 +134,7 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
+    process.kill()  # keeps the cause of death of a process that has died already
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
