@@ -11,11 +11,11 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from typing import Any
 
 import uvicorn
 
 from edgewise import config
-from edgewise.checkpoints.progress import ProgressCallback, silent
 from edgewise.config import Config
 from edgewise.core.errors import ConfigError
 from edgewise.pipeline import Pipeline, load_pipeline
@@ -30,11 +30,8 @@ _IDLE_CONNECTION_S = 75  # longer than common clients and proxies keep a connect
 _BACKLOG = 2048
 
 
-Loading = Callable[[], AbstractContextManager[ProgressCallback]]
-
-
-def _quietly() -> AbstractContextManager[ProgressCallback]:
-    return contextlib.nullcontext(silent)
+Loading = Callable[[], AbstractContextManager[Any]]
+"""Makes what draws the progress of loading: a context that gives `load_pipeline` its callback, or None."""
 
 
 def serve(
@@ -42,7 +39,7 @@ def serve(
     options: config.ServerOptions | None = None,
     *,
     announce: Announce | None = None,
-    loading: Loading = _quietly,
+    loading: Loading = contextlib.nullcontext,
 ) -> None:
     """Serve until SIGINT or SIGTERM: drain what runs, then return. Belongs on the main thread, which hears signals.
 
