@@ -64,6 +64,9 @@ class EngineOptions:
     block_size: int = BLOCK_SIZE
     scheduling_policy: SchedulingPolicy = "fcfs"
     enable_prefix_caching: bool = True
+    huge_pages: bool | None = (
+        None  # copy the weights into huge pages; None: where the system has them and memory is ample
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,7 @@ class ResolvedConfig:
     max_output_rows: int
     scheduling_policy: SchedulingPolicy
     enable_prefix_caching: bool
+    huge_pages: bool
     kv_bytes: int
     weights_bytes: int
 
@@ -194,6 +198,7 @@ def resolve(options: EngineOptions, model: ModelFacts, hardware: HardwareFacts) 
         max_output_rows=min(batched, max(num_seqs, LOGITS_BYTES // (4 * model.spec.vocab_size))),
         scheduling_policy=options.scheduling_policy,
         enable_prefix_caching=options.enable_prefix_caching,
+        huge_pages=_huge_pages(options, model, hardware),
         kv_bytes=num_blocks * model.kv_bytes_per_block,
         weights_bytes=model.file_bytes,
     )
@@ -221,6 +226,13 @@ def _check(options: EngineOptions) -> None:
             f"scheduling_policy must be one of {', '.join(POLICIES)}; got {options.scheduling_policy!r}",
             hint=f"did you mean {near[0]!r}?" if near else None,
         )
+
+
+def _huge_pages(options: EngineOptions, model: ModelFacts, hardware: HardwareFacts) -> bool:
+    """The mapped file stays in the page cache beside the copy, so an automatic copy asks for room for three."""
+    if options.huge_pages is not None:
+        return options.huge_pages
+    return hardware.huge_pages and 3 * model.file_bytes < hardware.usable_memory_bytes
 
 
 def _blocks_in_memory(model: ModelFacts, hardware: HardwareFacts) -> int:

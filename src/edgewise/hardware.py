@@ -23,6 +23,7 @@ class HardwareFacts:
     total_memory_bytes: int
     available_memory_bytes: int  # what can be taken without swapping, before control groups
     memory_limit_bytes: int | None  # tightest control group limit; None: no limit
+    huge_pages: bool = False  # transparent huge pages can be asked for
     memory_limit_used_bytes: int = 0  # what that group holds already, file pages that can be dropped left out
 
     @property
@@ -41,7 +42,11 @@ class HardwareFacts:
         )
 
 
-def read_hardware(proc: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")) -> HardwareFacts:
+def read_hardware(
+    proc: Path = Path("/proc"),
+    cgroup_root: Path = Path("/sys/fs/cgroup"),
+    huge_pages_setting: Path = Path("/sys/kernel/mm/transparent_hugepage/enabled"),
+) -> HardwareFacts:
     """The facts of the machine this process runs on. Files that are absent count as "no limit"."""
     meminfo = _read_meminfo(proc / "meminfo")
     limit, used = _memory_limit(proc, cgroup_root)
@@ -51,8 +56,17 @@ def read_hardware(proc: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/
         total_memory_bytes=meminfo["MemTotal"],
         available_memory_bytes=meminfo["MemAvailable"],
         memory_limit_bytes=limit,
+        huge_pages=_has_huge_pages(huge_pages_setting),
         memory_limit_used_bytes=used,
     )
+
+
+def _has_huge_pages(setting: Path) -> bool:
+    """The file lists the modes with the one in force in brackets."""
+    try:
+        return "[never]" not in setting.read_text()
+    except OSError:
+        return False
 
 
 def _affinity_count() -> int:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from edgewise.build import engine_dir_for
 from edgewise.decoder.batch import Batch
 from edgewise.decoder.decoder import BLOCK_SIZE, Decoder, DecoderConfig
+from edgewise.hardware import read_hardware
 from edgewise.kernels.native import layout_of
 from edgewise.kernels.sampling import SampleBatch, sample
 from edgewise.text.tokenizer import Tokenizer
@@ -28,7 +29,12 @@ class EngineUnderTest:
         start = time.perf_counter()
         self.engine_dir = engine_dir_for(model, layout=layout_of(isa))
         config = DecoderConfig(
-            num_blocks=-(-max_tokens // BLOCK_SIZE), max_rows=CHUNK, max_outputs=64, threads=threads, isa=isa
+            num_blocks=-(-max_tokens // BLOCK_SIZE),
+            max_rows=CHUNK,
+            max_outputs=64,
+            threads=threads,
+            isa=isa,
+            huge_pages=read_hardware().huge_pages,
         )
         self.decoder = Decoder(self.engine_dir, config)
         self.tokenizer = Tokenizer.load(self.engine_dir.path)

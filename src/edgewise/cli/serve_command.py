@@ -66,6 +66,7 @@ def command(
     generation_config: Annotated[str, typer.Option(help="auto: the model's own sampling defaults; none: ignore them")] = "auto",
     threads: Size = None,
     isa: Annotated[str, typer.Option(help="kernels to use: auto, avx2, generic")] = "auto",
+    huge_pages: Annotated[bool | None, typer.Option("--huge-pages/--no-huge-pages", help="copy the weights into huge pages", show_default="auto")] = None,
     max_model_len: Size = None,
     max_input_len: Size = None,
     max_num_seqs: Size = None,
@@ -128,6 +129,7 @@ def command(
             block_size=block_size,
             scheduling_policy=scheduling_policy,  # type: ignore[arg-type]
             enable_prefix_caching=enable_prefix_caching,
+            huge_pages=huge_pages,
         ),
         cache=CacheOptions(
             cache_dir=cache_dir or environment_path("EDGEWISE_CACHE_DIR"),

@@ -32,6 +32,7 @@ class DecoderConfig:
     max_outputs: int  # rows of one step whose logits are wanted (R)
     threads: int
     isa: str = "auto"
+    huge_pages: bool = False  # copy the weights into huge pages instead of using the mapped file
     max_model_len: int | None = None  # tokens of the longest sequence; None: the model's own window
 
 
@@ -58,7 +59,8 @@ class Decoder:
         self._program = _native.Program(
             self._pool, config.isa, config.max_rows, config.max_outputs, self._cache
         )
-        compile_program(self._program, self.spec, Weights(engine_dir), config.max_model_len)
+        weights = Weights(engine_dir, huge_pages=config.huge_pages)
+        compile_program(self._program, self.spec, weights, config.max_model_len)
 
     @property
     def pool(self) -> _native.Pool:

@@ -127,6 +127,7 @@ def _start_engine(engine_dir: EngineDir, resolved: ResolvedConfig) -> Engine:
             threads=resolved.threads,
             isa=resolved.isa,
             max_model_len=resolved.max_model_len,
+            huge_pages=resolved.huge_pages,
         ),
     )
     engine_config = EngineConfig(
