@@ -24,6 +24,7 @@ def run(model: str, peer: str, arguments: argparse.Namespace) -> list[dict[str, 
     """The figures of one model beside one peer, echoed as they come."""
     command = [sys.executable, "-m", "edgewise.cli", "bench", model, "--peer", peer, "--json"]
     command += ["--samples", str(arguments.samples), "--budget-s", str(arguments.budget_s)]
+    command += ["--figures", arguments.figures, "--prefill-lens", arguments.prefill_lens]
     figures = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -85,6 +86,8 @@ def main() -> None:
     parser.add_argument("--peers", default=PEERS)
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--budget-s", type=float, default=60.0)
+    parser.add_argument("--figures", default="decode,prefill,long_decode,prefix_hit")
+    parser.add_argument("--prefill-lens", default="512,4096")
     arguments = parser.parse_args()
     figures = []
     for model in arguments.models.split(","):

@@ -177,7 +177,7 @@ class Program:
         block_tables [S, M], output_rows [R], embeddings (rows [N], values [N, E]).
 
         False when cancelled: the output is void, and so are the cache slots of this step's rows. Raises ValueError before anything
-        is written when a row, id or block is out of range, RuntimeError when the pool is closed.
+        is written when a row, id or block is out of range, RuntimeError when the pool is closed or another thread runs the program.
         """
 
     def logits(self, rows: int) -> _F32:

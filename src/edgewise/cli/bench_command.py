@@ -17,6 +17,7 @@ from edgewise.cli.common import (
     setup_logging,
     store_settings,
 )
+from edgewise.core.errors import ConfigError
 
 
 def command(
@@ -30,6 +31,7 @@ def command(
     samples: Annotated[int, typer.Option(min=1, help="samples of each figure")] = 5,
     budget_s: Annotated[float, typer.Option(min=1, help="most seconds spent sampling one figure")] = 90.0,
     figures: Annotated[str | None, typer.Option(help="only these, comma separated: decode, prefill, long_decode, prefix_hit", show_default="all")] = None,
+    prefill_lens: Annotated[str, typer.Option(help="prompt lengths of prefill, comma separated")] = "512,4096",
     dataset_path: Annotated[Path | None, typer.Option(help="throughput: JSON lines with a prompt each", show_default=False)] = None,
     num_prompts: Annotated[int | None, typer.Option(min=1, help="throughput: number of prompts", show_default=False)] = None,
     input_len: Annotated[int | None, typer.Option(min=1, help="throughput: tokens of a made-up prompt", show_default=False)] = None,
@@ -71,6 +73,7 @@ def command(
         samples=samples,
         budget_s=budget_s,
         figures=tuple(figures.split(",")) if figures else None,
+        prefills=prompt_lengths(prefill_lens),
     )
     bench = Bench(options)
     try:
@@ -78,6 +81,17 @@ def command(
             show(figure.to_json(), as_json)
     finally:
         bench.close()
+
+
+def prompt_lengths(text: str) -> tuple[int, ...]:
+    """Whole numbers separated by commas. Raises ConfigError."""
+    try:
+        lengths = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        lengths = (0,)
+    if min(lengths) < 1:
+        raise ConfigError(f"--prefill-lens must be positive numbers separated by commas, got {text!r}")
+    return lengths
 
 
 def show(figure: dict[str, object], as_json: bool) -> None:

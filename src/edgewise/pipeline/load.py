@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from edgewise.text import Tokenizer
 
 if TYPE_CHECKING:
     from edgewise.build import EngineDir
+    from edgewise.decoder.decoder import Decoder
     from edgewise.engine import Engine
 
 
@@ -46,11 +48,18 @@ def load_pipeline(
     spec = engine_dir.spec
     facts = ModelFacts(spec, engine_dir.weights.nbytes, kv_bytes_per_block(spec))
     resolved = resolve(config.engine, facts, read_hardware())
-    tokenizer = Tokenizer.load(engine_dir.path)
-    template = _template(config.model.chat_template or engine_dir.chat_template, tokenizer)
+    with ThreadPoolExecutor(1) as helper:  # the decoder copies weights meanwhile
+        loading = helper.submit(Tokenizer.load, engine_dir.path)
+        decoder = _decoder(engine_dir, resolved)
+        try:
+            tokenizer = loading.result()
+            template = _template(config.model.chat_template or engine_dir.chat_template, tokenizer)
+        except BaseException:
+            decoder.close()
+            raise
     generation_config = engine_dir.generation_config
     return Pipeline(
-        _start_engine(engine_dir, resolved),
+        _start_engine(decoder, engine_dir, resolved),
         tokenizer,
         template=template,
         max_model_len=resolved.max_model_len,
@@ -113,12 +122,11 @@ def _template(source: str | None, tokenizer: Tokenizer) -> ChatTemplate | None:
     )
 
 
-def _start_engine(engine_dir: EngineDir, resolved: ResolvedConfig) -> Engine:
-    """An engine over the native decoder, which it owns."""
+def _decoder(engine_dir: EngineDir, resolved: ResolvedConfig) -> Decoder:
+    """The native decoder, sized."""
     from edgewise.decoder.decoder import Decoder, DecoderConfig
-    from edgewise.engine import Engine, EngineConfig
 
-    decoder = Decoder(
+    return Decoder(
         engine_dir,
         DecoderConfig(
             num_blocks=resolved.num_blocks,
@@ -130,6 +138,12 @@ def _start_engine(engine_dir: EngineDir, resolved: ResolvedConfig) -> Engine:
             huge_pages=resolved.huge_pages,
         ),
     )
+
+
+def _start_engine(decoder: Decoder, engine_dir: EngineDir, resolved: ResolvedConfig) -> Engine:
+    """An engine over the decoder, which it owns."""
+    from edgewise.engine import Engine, EngineConfig
+
     engine_config = EngineConfig(
         max_model_len=resolved.max_model_len,
         max_num_seqs=resolved.max_num_seqs,
