@@ -1,0 +1,52 @@
+"""The native decoder beside the NumPy definition, over tiny models of every family."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgewise.architectures import FAMILIES, describe
+from edgewise.build import build_engine_dir
+from edgewise.checkpoints import open_checkpoint
+from edgewise.decoder.batch import Batch
+from edgewise.decoder.decoder import Decoder, DecoderConfig
+from edgewise.decoder.reference import ReferenceDecoder
+from edgewise.kernels.native import layout_of
+from tests.support.tiny_gguf import write_tiny_gguf
+
+LENGTH = 40
+
+
+def tiny_logits(path: Path, out: Path, ids: np.ndarray) -> np.ndarray:
+    """Logits [T, V] of the native decoder, all rows in one step."""
+    engine_dir = build_engine_dir(path, out, layout=layout_of("auto"))
+    decoder = Decoder(engine_dir, DecoderConfig(num_blocks=4, max_rows=64, max_outputs=64, threads=2))
+    try:
+        rows = np.arange(len(ids), dtype=np.int32)
+        batch = Batch(
+            token_ids=ids, positions=rows, row_starts=np.array([0, len(ids)], np.int32),
+            context_lens=np.zeros(1, np.int32), block_tables=np.arange(4, dtype=np.int32).reshape(1, 4), output_rows=rows,
+        )  # fmt: skip
+        return decoder.step(batch).logits.copy()
+    finally:
+        decoder.close()
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_native_logits_equal_the_definition(family: str, tmp_path: Path) -> None:
+    path = write_tiny_gguf(tmp_path / "tiny.gguf", architecture=family, dtype="F32")
+    checkpoint = open_checkpoint(path)
+    model = describe(checkpoint)
+
+    def tensor(name: str) -> np.ndarray:
+        source = model.tensors[name]
+        values = checkpoint.dequantize(source.name)
+        values = values if source.rows is None else values[source.rows]
+        return values + source.add
+
+    ids = np.random.default_rng(3).integers(0, model.spec.vocab_size, LENGTH).astype(np.int32)
+    expected = ReferenceDecoder(model.spec, tensor, np.float64).logits(ids)
+    got = tiny_logits(path, tmp_path / "engine", ids)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(got, expected, atol=4e-3 * scale)  # keys and values are rounded to f16
+    assert np.corrcoef(got.ravel(), expected.ravel())[0, 1] > 0.9999
