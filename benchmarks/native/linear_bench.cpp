@@ -2,8 +2,9 @@
 //
 //   linear_bench [--formats Q4_1,Q5_0] [--tokens 1,8,512] [--seconds 0.3] [--isa auto]
 //
-// The matrices of a shape are copies that together exceed the caches, so that few tokens stream from memory as a
-// model does. Threads take chunks of row blocks from a counter. Medians of samples that alternate between all tokens.
+// The matrices of a shape are copies that together exceed the caches, so that few tokens stream from memory
+// as a model does. Threads take chunks of row blocks from a counter. Samples of one and two threads
+// alternate; the median and the best are shown, and the share of the machine's read bandwidth.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -29,7 +30,8 @@ constexpr int64_t kStreamBytes = int64_t{192} << 20;  // several times the last 
 struct Shape {
     int64_t rows, cols;
 };
-constexpr Shape kShapes[] = {{1536, 576}, {4864, 896}, {8960, 1536}};
+constexpr Shape kShapes[] = {
+    {1536, 576}, {4864, 896}, {8960, 1536}};  // up-projections of 135M, 0.5B and 1.5B
 
 struct Options {
     std::vector<std::string> formats;
@@ -38,7 +40,9 @@ struct Options {
     std::string isa = "auto";
 };
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 template <class T>
 T* allocate(int64_t bytes) {
@@ -52,8 +56,7 @@ double timed(int threads, const std::function<void(int)>& body) {
     for (int i = 1; i < threads; ++i)
         others.emplace_back([&, i] {
             ready.fetch_add(1);
-            while (ready.load() < threads) {
-            }
+            while (ready.load() < threads) std::this_thread::yield();
             body(i);
         });
     while (ready.load() < threads - 1) std::this_thread::yield();
@@ -71,17 +74,39 @@ double median(std::vector<double> values) {
 
 // ---- what the machine can do ----
 
-double read_gb_per_s(int threads, const uint64_t* data, int64_t bytes) {
+double read_gb_per_s(const Kernels& kernels, int threads, const uint8_t* data) {
+    const int64_t share = kStreamBytes / threads / 256 * 256;
     std::atomic<uint64_t> sink{0};
-    const int64_t words = bytes / 8 / threads;
-    return static_cast<double>(words * 8 * threads) / 1e9 / timed(threads, [&](int thread) {
-               uint64_t sums[8] = {};
-               const uint64_t* p = data + thread * words;
-               for (int64_t i = 0; i + 8 <= words; i += 8)
-                   for (int j = 0; j < 8; ++j) sums[j] += p[i + j];
-               for (uint64_t s : sums) sink += s;
-           });
+    const double s =
+        timed(threads, [&](int thread) { sink += kernels.read_loop(data + thread * share, share); });
+    return static_cast<double>(share * threads) / s / 1e9;
 }
+
+double int8_gop_per_s(const Kernels& kernels, int threads) {
+    std::atomic<int64_t> operations{0};
+    const double s = timed(threads, [&](int) { operations += kernels.multiply_loop(1000000); });
+    return static_cast<double>(operations.load()) / s / 1e9;
+}
+
+// Medians for 1 and 2 threads.
+struct Machine {
+    double read[2], int8[2];
+
+    explicit Machine(const Kernels& kernels) {
+        auto* data = allocate<uint8_t>(kStreamBytes);
+        std::fill_n(data, kStreamBytes, uint8_t{1});
+        for (int threads : {1, 2}) {
+            std::vector<double> reads, products;
+            for (int i = 0; i < 9; ++i) {
+                reads.push_back(read_gb_per_s(kernels, threads, data));
+                products.push_back(int8_gop_per_s(kernels, threads));
+            }
+            read[threads - 1] = median(reads);
+            int8[threads - 1] = median(products);
+        }
+        std::free(data);
+    }
+};
 
 // ---- one matrix size ----
 
@@ -107,7 +132,8 @@ void fill_weights(Format format, uint8_t* data, int64_t bytes) {
     std::minstd_rand random(7);
     for (int64_t i = 0; i < bytes; ++i) data[i] = static_cast<uint8_t>(random() >> 8);
     if (format == Format::F32)
-        for (int64_t i = 0; i < bytes / 4; ++i) reinterpret_cast<float*>(data)[i] = 0.01f * static_cast<float>(i % 7);
+        for (int64_t i = 0; i < bytes / 4; ++i)
+            reinterpret_cast<float*>(data)[i] = 0.01f * static_cast<float>(i % 7);
 }
 
 void make_problem(const Kernels& kernels, Format format, Shape shape, int64_t tokens, Problem& p) {
@@ -120,20 +146,26 @@ void make_problem(const Kernels& kernels, Format format, Shape shape, int64_t to
         p.matrices.push_back({format, kernels.layout, shape.rows, shape.cols, p.memory + i * bytes, bytes});
     }
     const QuantizedRowsSize size = quantized_rows_size(tokens, shape.cols);
-    p.quantized = {tokens, shape.cols, padded_groups(shape.cols), allocate<int8_t>(size.codes),
-                   allocate<float>(size.scales), allocate<int16_t>(size.sums)};
+    p.quantized = {tokens,
+                   shape.cols,
+                   padded_groups(shape.cols),
+                   allocate<int8_t>(size.codes),
+                   allocate<float>(size.scales),
+                   allocate<int16_t>(size.sums)};
     p.x = allocate<float>(tokens * shape.cols * 4);
     p.y = allocate<float>(tokens * shape.rows * 4);
     p.tokens = tokens;
-    for (int64_t i = 0; i < tokens * shape.cols; ++i) p.x[i] = static_cast<float>((i * 7919) % 1000) / 500.0f - 1.0f;
+    for (int64_t i = 0; i < tokens * shape.cols; ++i)
+        p.x[i] = static_cast<float>((i * 7919) % 1000) / 500.0f - 1.0f;
     kernels.quantize(p.x, shape.cols, 0, tokens, p.quantized);
 }
 
-// Row blocks of all matrices in chunks, taken from a shared counter until `seconds` are over at the end of a pass.
+// One pass over all matrices: row blocks in chunks, taken from a shared counter.
 double pass_seconds(const Kernels& kernels, const Problem& p, int threads) {
     const int64_t blocks = p.matrices[0].row_blocks(), lanes = p.matrices[0].interleave();
-    const int64_t chunk = std::clamp<int64_t>(blocks / (threads * 4), 1, 32);
-    const int64_t chunks = (blocks + chunk - 1) / chunk, total = chunks * static_cast<int64_t>(p.matrices.size());
+    const int64_t chunk = std::clamp<int64_t>(blocks / (threads * 4) / kBlockUnit, 1, 4) * kBlockUnit;
+    const int64_t chunks = (blocks + chunk - 1) / chunk,
+                  total = chunks * static_cast<int64_t>(p.matrices.size());
     std::atomic<int64_t> next{0};
     return timed(threads, [&](int) {
         for (int64_t i = next++; i < total; i = next++) {
@@ -148,11 +180,13 @@ double pass_seconds(const Kernels& kernels, const Problem& p, int threads) {
     });
 }
 
-void bench(const Kernels& kernels, Format format, Shape shape, const Options& options, double read_1, double read_2) {
+void bench(const Kernels& kernels, Format format, Shape shape, const Options& options,
+           const Machine& machine) {
     for (int64_t tokens : options.tokens) {
         Problem p;
         make_problem(kernels, format, shape, tokens, p);
-        const double bytes = static_cast<double>(p.matrices[0].bytes) * static_cast<double>(p.matrices.size());
+        const double bytes =
+            static_cast<double>(p.matrices[0].bytes) * static_cast<double>(p.matrices.size());
         const double operations = 2.0 * static_cast<double>(shape.rows * shape.cols * tokens) *
                                   static_cast<double>(p.matrices.size());
         std::vector<double> samples[2];
@@ -164,8 +198,8 @@ void bench(const Kernels& kernels, Format format, Shape shape, const Options& op
         for (int threads : {1, 2}) {
             const double s = median(samples[threads - 1]), gb = bytes / s / 1e9;
             const double best = *std::min_element(samples[threads - 1].begin(), samples[threads - 1].end());
-            std::printf("  | %7.1f GOP/s (best %6.1f) %6.2f GB/s %3.0f%%", operations / s / 1e9, operations / best / 1e9,
-                        gb, 100 * gb / (threads == 1 ? read_1 : read_2));
+            std::printf("  | %7.1f GOP/s (best %6.1f) %6.2f GB/s %3.0f%%", operations / s / 1e9,
+                        operations / best / 1e9, gb, 100 * gb / machine.read[threads - 1]);
         }
         std::printf("\n");
         std::fflush(stdout);
@@ -199,17 +233,14 @@ Options parse(int argc, char** argv) {
 int main(int argc, char** argv) {
     const Options options = parse(argc, argv);
     const Kernels& kernels = kernels_for(options.isa);
-    auto* data = allocate<uint64_t>(kStreamBytes);
-    std::fill_n(data, kStreamBytes / 8, 1);
-    std::vector<double> reads[2];
-    for (int i = 0; i < 9; ++i)
-        for (int threads : {1, 2}) reads[threads - 1].push_back(read_gb_per_s(threads, data, kStreamBytes));
-    std::free(data);
-    const double read_1 = median(reads[0]), read_2 = median(reads[1]);
-    std::printf("%s: reads %.1f GB/s on one thread, %.1f GB/s on two\n", kernels.isa, read_1, read_2);
+    const Machine machine(kernels);
+    std::printf("%s on 1 and 2 threads: reads %.1f and %.1f GB/s, int8 loop %.0f and %.0f GOP/s\n",
+                kernels.isa, machine.read[0], machine.read[1], machine.int8[0], machine.int8[1]);
     for (const FormatTraits& t : kFormats) {
-        if (!options.formats.empty() && std::count(options.formats.begin(), options.formats.end(), t.name) == 0) continue;
+        if (!options.formats.empty() &&
+            std::count(options.formats.begin(), options.formats.end(), t.name) == 0)
+            continue;
         for (const Shape& shape : kShapes)
-            if (shape.cols % t.cols == 0) bench(kernels, t.format, shape, options, read_1, read_2);
+            if (shape.cols % t.cols == 0) bench(kernels, t.format, shape, options, machine);
     }
 }
