@@ -14,6 +14,20 @@ void require(bool good, const char* what, int64_t index) {
     if (!good) throw std::invalid_argument(std::string(what) + " (at " + std::to_string(index) + ")");
 }
 
+// Holds a flag for as long as it lives.
+class Holding {
+  public:
+    explicit Holding(std::atomic<bool>& flag) : flag_(flag) {
+        if (flag.exchange(true)) throw std::runtime_error("the program is running on another thread");
+    }
+    ~Holding() { flag_.store(false); }
+    Holding(const Holding&) = delete;
+    Holding& operator=(const Holding&) = delete;
+
+  private:
+    std::atomic<bool>& flag_;
+};
+
 double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -90,7 +104,7 @@ void Program::reserve() {
 }
 
 bool Program::run(Step step) {
-    cancelled_.store(false, std::memory_order_relaxed);
+    Holding holding(running_);
     check(step);
     derive(step);
     for (const auto& plan : plans_) plan->make(step);
@@ -98,6 +112,7 @@ bool Program::run(Step step) {
     if (profiling_) op_seconds_.resize(ops_.size());
     finished_ = false;
     pool_.run([&](Team& team, int thread) { walk(team, thread, step); }, &cancelled_);
+    cancelled_.store(false, std::memory_order_relaxed);  // each cancel costs one run, this or the next
     if (profiling_ && finished_) profiled_runs_++;
     return finished_;
 }

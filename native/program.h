@@ -71,7 +71,7 @@ class Program {
     // then void. Throws std::invalid_argument, before anything is written, when a row, id or block is out of
     // range.
     bool run(Step step);
-    // Ends the run in progress, if any, between two ops.
+    // Ends the run in progress between two ops, or the next one when none is in progress.
     void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
 
     // f32 [max_outputs, vocab_size()]; throws std::invalid_argument before head().
@@ -109,6 +109,7 @@ class Program {
     int64_t scratch_bytes_ = 0, shared_bytes_ = 0;
     Mapping scratch_, shared_;
     std::vector<int32_t> row_sequences_, row_embeddings_;
+    std::atomic<bool> running_ = false;
     std::atomic<bool> cancelled_ = false;
     bool finished_ = false;
     bool profiling_ = false;

@@ -83,6 +83,7 @@ void Program::check_matrix(const PackedMatrix& matrix, const Buffer& source, con
 }
 
 void Program::append(std::unique_ptr<Op> op) {
+    if (running_.load()) throw std::runtime_error("a program cannot be changed while it runs");
     scratch_bytes_ = std::max(scratch_bytes_, op->scratch_bytes());
     shared_bytes_ = std::max(shared_bytes_, op->shared_bytes());
     ops_.push_back(std::move(op));

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -110,6 +111,15 @@ void sleeps_and_wakes(int threads) {
     }
 }
 
+void uses_no_cpu_when_idle(int threads) {
+    Pool pool(threads);
+    pool.run([](Team&, int) {});
+    std::clock_t before = std::clock();  // CPU time of all threads
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    double seconds = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+    expect(seconds < 0.03, "an idle pool used " + std::to_string(seconds) + " s of 0.2 s");
+}
+
 void callers_take_turns(int threads) {
     Pool pool(threads);
     int inside = 0;
@@ -158,6 +168,7 @@ int main() {
         stops_at_a_barrier(threads);
         passes_exceptions_on(threads);
         sleeps_and_wakes(threads);
+        uses_no_cpu_when_idle(threads);
         callers_take_turns(threads);
         refuses_after_close(threads);
     }

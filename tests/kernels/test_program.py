@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -161,14 +162,18 @@ def test_blocks_copy_and_travel(one_thread: _native.Pool) -> None:
     np.testing.assert_array_equal(imported, whole[64:])
 
 
-def test_cancel_ends_a_step_and_only_that_step(pool: _native.Pool) -> None:
-    cache = _native.KvCache([(1, 8, 8)], 1)
-    program = _native.Program(pool, "auto", 64, 1, cache)
+def long_program(pool: _native.Pool) -> tuple[_native.Program, dict[str, Any]]:
+    """A program that takes some 100 ms and more, and arguments to run it."""
+    program = _native.Program(pool, "auto", 64, 1, _native.KvCache([(1, 8, 8)], 1))
     x, y = program.buffer(256), program.buffer(256)
     matrix = pack_f32(np.zeros((256, 256), np.float32))
     for _ in range(2000):
         program.linear(x, [(matrix, None, y, 0)])
-    arrays = step_arrays([Part(np.zeros(32, np.int32), 0, [0])], [])
+    return program, step_arrays([Part(np.zeros(32, np.int32), 0, [0])], [])
+
+
+def test_cancel_ends_a_step_and_only_that_step(pool: _native.Pool) -> None:
+    program, arrays = long_program(pool)
     stop = threading.Event()
 
     def keep_cancelling() -> None:
@@ -182,8 +187,38 @@ def test_cancel_ends_a_step_and_only_that_step(pool: _native.Pool) -> None:
     finally:
         stop.set()
         canceller.join()
-    program.cancel()  # between steps: without effect
+    program.run(**arrays)  # a cancel that came after the step costs this one
     assert program.run(**arrays) is True
+    program.cancel()
+    assert program.run(**arrays) is False
+    assert program.run(**arrays) is True
+
+
+def test_a_running_program_is_not_run_or_changed_by_others(one_thread: _native.Pool) -> None:
+    program, arrays = long_program(one_thread)
+    expected = {"the program is running on another thread", "a program cannot be changed while it runs"}
+    refusals: set[str] = set()
+    stop = threading.Event()
+
+    def attempt(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except RuntimeError as error:
+            refusals.add(str(error))
+
+    def keep_running() -> None:
+        while not stop.is_set():
+            attempt(lambda: program.run(**arrays))
+
+    runner = threading.Thread(target=keep_running)
+    runner.start()
+    deadline_s = time.monotonic() + 60
+    while refusals != expected and time.monotonic() < deadline_s:
+        attempt(lambda: program.run(**arrays))
+        attempt(lambda: program.scale(0, 1.0))
+    stop.set()
+    runner.join()
+    assert refusals == expected
 
 
 def test_profile_counts_calls(pool: _native.Pool) -> None:
