@@ -184,7 +184,7 @@ class Program:
         """f32 [rows, V]: a writable view of native memory, valid until the next run."""
 
     def cancel(self) -> None:
-        """End the run in progress between two operations; without one, nothing."""
+        """End the run in progress between two operations, or the next one when none is in progress."""
 
     def profile(self, enable: bool) -> None:
         """Start (resetting) or stop the clock of every operation."""
