@@ -84,11 +84,6 @@ struct Group {
     }
 };
 
-EDGEWISE_INLINE void prefetch(const uint8_t* p, int64_t bytes) {
-    for (int64_t line = 0; line < bytes; line += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(p + line + kPrefetch), _MM_HINT_T0);
-}
-
 template <Format F, int kTokens>
 EDGEWISE_INLINE void row_block(const uint8_t* w, int64_t groups, const TokenBlock& x,
                                __m256 (&acc)[kTokens]) {
@@ -103,7 +98,7 @@ EDGEWISE_INLINE void row_block(const uint8_t* w, int64_t groups, const TokenBloc
         scales.read(w);
         for (int64_t g = 0; g < kBlockGroups<F>; ++g) {
             const uint8_t* bytes = w + kAt.groups + g * kAt.group_bytes;
-            prefetch(bytes, kAt.bytes / kBlockGroups<F>);
+            prefetch(bytes + kPrefetch, kAt.bytes / kBlockGroups<F>);
             const Group<F> group(scales, bytes, g);
 #pragma GCC unroll 4
             for (int t = 0; t < kTokens; ++t)

@@ -40,6 +40,11 @@ EDGEWISE_INLINE __m256i broadcast(const void* p) {
     return _mm256_set1_epi32(value);
 }
 
+EDGEWISE_INLINE void prefetch(const uint8_t* p, int64_t bytes) {
+    for (int64_t line = 0; line < bytes; line += 64)
+        _mm_prefetch(reinterpret_cast<const char*>(p + line), _MM_HINT_T0);
+}
+
 EDGEWISE_INLINE __m256i add16(__m256i a, __m256i b) { return _mm256_add_epi16(a, b); }
 EDGEWISE_INLINE __m256i add32(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
 
