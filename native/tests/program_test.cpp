@@ -198,6 +198,7 @@ void cancels() {
     Model model(pool, "auto", Format::Q8_0);
     run(model, 64);
     std::vector<int32_t> ids = tokens(), table(kTableWidth);
+    std::iota(table.begin(), table.end(), 0);
     int32_t starts[] = {0, kTokens}, context = 0;
     Step step;
     step.rows = kTokens;
