@@ -1,4 +1,4 @@
-// One to four tokens times quantised rows: weights in registers, activations broadcast from memory.
+// One to eight tokens times quantised rows: weights in registers, activations broadcast from memory.
 //
 // A group of 8 rows is unpacked into eight registers and meets every token. With one token it is a stream of
 // weights that must never stop. At 20 GB/s and 3 GHz the 128 to 272 bytes of a group of 256 weights arrive
@@ -8,10 +8,10 @@
 //
 // Activations are the signed operand of vpmaddubsw, codes the unsigned one; |x| <= 127 bounds how many quads
 // add up in i16 before they must be widened:
-//   4 bits   8 quads: 16 * 15 * 127 = 30480        5 bits   4 quads: 8 * 31 * 127 = 31496
-//   6 bits   2 quads: 4 * 63 * 127 = 32004, and the widening vpmaddwd multiplies by the half's scale at no
-//   cost 8 bits   not even one (2 * 255 * 127), so the two nibbles of code + 128 go separate ways of 8 quads
-//   each
+//   4 bits   8 quads, 16 * 15 * 127 = 30480
+//   5 bits   4 quads, 8 * 31 * 127 = 31496
+//   6 bits   2 quads, 4 * 63 * 127 = 32004; the widening vpmaddwd multiplies by the half's scale at no cost
+//   8 bits   not even one (2 * 255 * 127): the two nibbles of code + 128 go separate ways of 8 quads each
 #include <algorithm>
 
 #include "avx2/linear_group.h"
@@ -100,7 +100,7 @@ EDGEWISE_INLINE void row_block(const uint8_t* w, int64_t groups, const TokenBloc
             const uint8_t* bytes = w + kAt.groups + g * kAt.group_bytes;
             prefetch(bytes + kPrefetch, kAt.bytes / kBlockGroups<F>);
             const Group<F> group(scales, bytes, g);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int t = 0; t < kTokens; ++t)
                 acc[t] =
                     group.add(x, cell + g * kTokens + t, corrections[(in_chunk + g) * kTokens + t], acc[t]);
@@ -120,17 +120,19 @@ void multiply(const uint8_t* w, int64_t cols, int64_t rows, int64_t blocks, cons
     }
 }
 
+// multiply for as many tokens as x has.
+template <Format F, int kTokens = 1>
+void multiply_all(const uint8_t* w, int64_t cols, int64_t rows, int64_t blocks, const TokenBlock& x, float* y,
+                  int64_t y_stride) {
+    if (x.tokens == kTokens) return multiply<F, kTokens>(w, cols, rows, blocks, x, y, y_stride);
+    if constexpr (kTokens < kFewTokens) multiply_all<F, kTokens + 1>(w, cols, rows, blocks, x, y, y_stride);
+}
+
 }  // namespace
 
 void linear_few(Format format, const uint8_t* w, int64_t cols, int64_t rows, int64_t blocks,
                 const TokenBlock& x, float* y, int64_t y_stride) {
-    with_format(format, [&]<Format F>() {
-        static_assert(kFewTokens == 4);
-        if (x.tokens == 1) return multiply<F, 1>(w, cols, rows, blocks, x, y, y_stride);
-        if (x.tokens == 2) return multiply<F, 2>(w, cols, rows, blocks, x, y, y_stride);
-        if (x.tokens == 3) return multiply<F, 3>(w, cols, rows, blocks, x, y, y_stride);
-        return multiply<F, 4>(w, cols, rows, blocks, x, y, y_stride);
-    });
+    with_format(format, [&]<Format F>() { multiply_all<F>(w, cols, rows, blocks, x, y, y_stride); });
 }
 
 }  // namespace edgewise::avx2

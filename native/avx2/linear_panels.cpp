@@ -26,7 +26,7 @@ namespace {
 constexpr int kMaxPanel = 8;
 
 // Groups that the weights of each row block are fetched ahead. Eight streams that advance by a few lines in
-// turn are too many and too slow for the hardware's prefetchers; with 5 tokens a group takes some 400 cycles.
+// turn are too many and too slow for the hardware's prefetchers; with 9 tokens a group takes some 600 cycles.
 constexpr int64_t kAhead = 1;
 
 // What the signed codes of a panel lie below the unsigned ones, by vector.

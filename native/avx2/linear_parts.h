@@ -7,7 +7,8 @@
 
 namespace edgewise::avx2 {
 
-inline constexpr int64_t kFewTokens = 4;
+// Where the ways meet: at 8 tokens the first is 10 % faster, at 16 the second.
+inline constexpr int kFewTokens = 8;
 
 // Row blocks [0, blocks) from `w` on, of which `rows` rows exist, for all of a block of at most kFewTokens
 // tokens.

@@ -118,7 +118,7 @@ void test_extremes(const Kernels& kernels, Format format, Random& random) {
             write_source_block(format, block, source.data() + row * t.bytes);
         }
         const Matrix m = packed_matrix(format, kernels.layout, rows, cols, std::move(source));
-        for (int64_t tokens : {1, 2, 3, 4, 7}) {
+        for (int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9}) {
             for (float value : {1.0f, -1.0f})
                 check_quantized_product(
                     kernels, m, std::vector<float>(static_cast<size_t>(tokens * cols), value), tokens);
@@ -176,8 +176,8 @@ int main() {
     for (Layout layout : kLayouts) test_products(generic_kernels(), layout, {1, 3, 65}, random);
     for (const std::string& isa : available_isas())
         if (isa != "generic")
-            test_products(kernels_for(isa), kernels_for(isa).layout, {1, 2, 3, 4, 5, 8, 63, 64, 65, 130},
-                          random);
+            test_products(kernels_for(isa), kernels_for(isa).layout,
+                          {1, 2, 3, 4, 5, 6, 7, 8, 9, 63, 64, 65, 130}, random);
     for (const std::string& isa : available_isas())
         for (Format format : kQuantized) test_extremes(kernels_for(isa), format, random);
     return report("linear");
