@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from edgewise.core.grammar import OutputFormat
 from edgewise.core.requests import TokenLogprob, Usage
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
@@ -63,13 +64,57 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool as offered. `parameters` reaches the template word for word."""
+    """A tool as offered. `parameters`, a JSON schema, reaches the template word for word.
+
+    A "custom" (freeform) tool takes plain text: the model sees a function with one string parameter, `CUSTOM_INPUT`, and its calls come
+    back as custom_call parts whose text is that string. `name` is what the model sees; `namespace` and `local_name` are the wire's
+    where a namespace was opened for the model. `path` is its place in the request, for errors.
+    """
 
     name: str
     description: str | None
     parameters: dict[str, Any] | None
     strict: bool | None = None
+    kind: Literal["function", "custom"] = "function"
+    namespace: str | None = None
+    local_name: str = ""
+    custom_format: dict[str, Any] | None = (
+        None  # {"type": "grammar", "syntax": "lark" | "regex", "definition": ...}
+    )
+    path: str = "tools"
     raw: dict[str, Any] = field(default_factory=dict)
+
+
+CUSTOM_INPUT = "input"
+CUSTOM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {CUSTOM_INPUT: {"type": "string"}},
+    "required": [CUSTOM_INPUT],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Which calls an answer may or must make. `names`: only these may be called (None: all that are offered).
+
+    A named choice is "required" with one name and `named` set: exactly one call, and finish_reason stays "stop" on OpenAI's APIs.
+    """
+
+    mode: Literal["auto", "none", "required"] = "auto"
+    names: tuple[str, ...] | None = None
+    named: bool = False
+    parallel: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningOptions:
+    """How much to think before answering. `enabled` None: not asked for, which means off."""
+
+    enabled: bool | None = None
+    effort: str | None = None  # none, minimal, low, medium, high, xhigh, max
+    budget_tokens: int | None = None
+    show: bool = True  # False: think, but keep it out of the reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +128,9 @@ class ChatRequest:
     model: str = ""
     sampling: dict[str, Any] = field(default_factory=dict)
     tools: tuple[ToolDefinition, ...] = ()
-    tool_choice: Any = "none"
+    tool_choice: ToolChoice = ToolChoice()
+    output_format: OutputFormat | None = None
+    reasoning: ReasoningOptions = ReasoningOptions()
     stream: bool = False
     include_usage: bool = False
     add_generation_prompt: bool = True
