@@ -16,6 +16,11 @@ def data(payload: Any) -> bytes:
     return b"data: " + orjson.dumps(payload) + END
 
 
+def named(name: str, payload: Any) -> bytes:
+    """One event with a name."""
+    return b"event: " + name.encode() + b"\ndata: " + orjson.dumps(payload) + END
+
+
 def comment(text: str) -> bytes:
     """A line every client skips."""
     return b": " + text.encode() + END

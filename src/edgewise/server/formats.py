@@ -22,7 +22,7 @@ P = TypeVar("P")
 class Format(Protocol[P]):
     """One generating endpoint. `prepare` blocks and runs in the executor; the others are quick."""
 
-    id_prefix: str
+    id_prefix: str  # with its separator
 
     def parse(self, body: object) -> P: ...
 
@@ -53,7 +53,7 @@ class Format(Protocol[P]):
 class ChatFormat:
     """/v1/chat/completions."""
 
-    id_prefix = "chatcmpl"
+    id_prefix = "chatcmpl-"
 
     def parse(self, body: object) -> chat.ParsedChat:
         return chat.parse_request(body)
@@ -98,7 +98,7 @@ class ChatFormat:
 class CompletionFormat:
     """/v1/completions."""
 
-    id_prefix = "cmpl"
+    id_prefix = "cmpl-"
 
     def __init__(self, max_choices: int) -> None:
         self._max_choices = max_choices

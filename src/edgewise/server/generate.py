@@ -44,7 +44,7 @@ async def _answer(request: Request, state: ServerState, form: Format[P], exchang
     state.check_model(form.model_of(parsed))
     state.ignored.note(client_of(request), request.url.path, form.ignored_fields_of(parsed))
     exchange.watch_client()
-    request_id = f"{form.id_prefix}-{uuid.uuid4().hex}"
+    request_id = f"{form.id_prefix}{uuid.uuid4().hex}"
     prepared = await state.run(form.prepare, state.pipeline, parsed, request_id)
     options = with_usage_forced(form.options_of(parsed), state.options.force_include_usage)
     echoes = form.echoes(state.pipeline, parsed, prepared)
