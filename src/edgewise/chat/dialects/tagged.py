@@ -1,0 +1,323 @@
+"""Calls written as tags: the tool's name in one, each argument in another, values as plain text.
+
+A value ends only where its closing tag is followed by what can follow it: the next argument's tag or the call's end. A value may therefore
+hold its own closing tag; the one thing it cannot hold is that tag followed by one of those, which rules make impossible to write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from edgewise.chat.dialects.arguments import ArgumentWriter, dumped, escaped
+from edgewise.chat.dialects.form import WrittenCall, sequence
+from edgewise.chat.dialects.parsing import Parsing
+from edgewise.chat.dialects.reader import MalformedError, Reader, Step
+from edgewise.chat.dialects.schema import (
+    Parameter,
+    ToolSchema,
+    kind_of,
+    may_be_constant,
+    typed,
+)
+from edgewise.core.chat import ToolDefinition
+from edgewise.core.grammar import Json, OneOf, RawText, Regex, Repeat, Rule, Text
+
+NAME = re.compile(r"[^\s<>\[\]{}\"'()|｜]*")
+PLACE = re.compile(r"\{(\w+)\}")
+FOUND = {"name": r"(?P<name>.+?)", "key": r"(?P<key>.+?)", "type": r"(?P<type>[\w-]*)", "index": r"\d*"}
+
+
+@dataclass(frozen=True)
+class Head:
+    """A tag with places in it, read from text: `lead` begins it, `stop` ends it, `pattern` matches what lies between."""
+
+    template: str
+
+    @cached_property
+    def lead(self) -> str:
+        return PLACE.split(self.template)[0].rstrip("\"' ").lstrip()
+
+    @cached_property
+    def stop(self) -> str:
+        """Its last fixed word; "" where white space or the next tag ends it."""
+        words = PLACE.split(self.template)[-1].split()
+        return words[-1].lstrip("\"'") if words else ""
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Quotes and white space of the template are optional, quotes single or double."""
+        inner = self.template.lstrip()[len(self.lead) :].rstrip()
+        inner = inner.removesuffix(self.stop) if self.stop else inner
+        parts = PLACE.split(inner)
+        source = "".join(FOUND[part] if number % 2 else _loose(part) for number, part in enumerate(parts))
+        return re.compile(rf"\s*{source}\s*", re.DOTALL)
+
+    def read(self, reader: Reader) -> Step[dict[str, str]]:
+        """Read the tag; `lead` has been consumed. Raises MalformedError."""
+        if self.stop:
+            between, _ = yield from reader.until(self.stop)
+        else:
+            between = yield from reader.run(NAME)
+        match = self.pattern.fullmatch(between)
+        if match is None:
+            raise MalformedError(f"no {self.template!r}")
+        return {key: text.strip() for key, text in match.groupdict().items()}
+
+
+def _loose(fixed: str) -> str:
+    words = re.split(r"(\s+|[\"'])", fixed)
+    return "".join(
+        r"\s*" if word.isspace() else "[\"']?" if word in "\"'" else re.escape(word) for word in words if word
+    )
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """`call` holds `{name}` and `{parameters}`, `parameter` holds `{key}` and `{value}`; either may hold `{index}` and `{type}`.
+
+    `type_of` names a value's type where the tag says it. White space next to `{value}` is part of the tag.
+    """
+
+    call: str
+    parameter: str
+    type_of: Callable[[Any], str] = kind_of
+
+    @cached_property
+    def _parts(self) -> tuple[str, str, str, str]:
+        """Text before the parameters, after them, before a value, after it."""
+        head, tail = self.call.split("{parameters}")
+        before, after = self.parameter.split("{value}")
+        return head, tail, before, after
+
+    @cached_property
+    def _call_head(self) -> Head:
+        return Head(self._parts[0])
+
+    @cached_property
+    def _key_head(self) -> Head:
+        return Head(self._parts[2])
+
+    @cached_property
+    def _close(self) -> str:
+        return self._parts[3].strip()
+
+    @property
+    def opening(self) -> str:
+        return self._call_head.lead
+
+    def start(self, tool: ToolDefinition) -> str:
+        return self.opening
+
+    @property
+    def literals(self) -> tuple[str, ...]:
+        return tuple(part for text in (self.call, self.parameter) for part in PLACE.split(text)[::2])
+
+    # -- writing
+
+    def write(self, call: WrittenCall) -> str:
+        parameters = "".join(self._parameter(key, value) for key, value in call.arguments.items())
+        head, tail, _, _ = self._parts
+        return head.replace("{name}", call.name).replace("{index}", str(call.index + 1)) + parameters + tail
+
+    def _parameter(self, key: str, value: Any) -> str:
+        _, _, before, after = self._parts
+        head = before.replace("{key}", key).replace("{type}", self.type_of(value))
+        return head + (value if isinstance(value, str) else dumped(value)) + after
+
+    # -- rules
+
+    def rule(self, tool: ToolDefinition, end: str) -> Rule:
+        schema = ToolSchema(tool)
+        head, tail, _, _ = self._parts
+        before, number, after = head.replace("{name}", tool.name).partition("{index}")
+        parts: list[Rule] = [Text(before), Regex("[0-9]{1,4}") if number else Text(""), Text(after)]
+        for parameter in schema.parameters.values():
+            rule = self._parameter_rule(tool, schema, parameter, end)
+            parts.append(rule if parameter.required else Repeat(rule, 0, 1))
+        if schema.open_ended:
+            parts.append(Repeat(self._any_parameter(end)))
+        return sequence(*parts, Text(tail))
+
+    def _parameter_rule(
+        self, tool: ToolDefinition, schema: ToolSchema, parameter: Parameter, end: str
+    ) -> Rule:
+        value, kind = self._value_rule(tool, schema, parameter, end)
+        before, kind_place, after = self._parts[2].replace("{key}", parameter.name).partition("{type}")
+        return sequence(
+            Text(before), kind if kind_place else Text(""), Text(after), value, Text(self._parts[3])
+        )
+
+    def _value_rule(
+        self, tool: ToolDefinition, schema: ToolSchema, parameter: Parameter, end: str
+    ) -> tuple[Rule, Rule]:
+        """The value, and what its tag says of its type."""
+        inner = schema.standalone(parameter.schema)
+        choices = _text_choices(inner)
+        if choices and not any(stop in choice for choice in choices for stop in self._stops(end)):
+            return OneOf(tuple(Text(choice) for choice in choices)), Text(self.type_of(""))
+        if not parameter.kinds or "string" in parameter.kinds:
+            return RawText(self._stops(end)), Text(self.type_of(""))
+        path = f"{tool.path}.parameters.properties.{parameter.name}"
+        kinds = sorted({self.type_of(EXAMPLES[kind]) for kind in parameter.kinds if kind in EXAMPLES})
+        return Json(inner, path=path, strict=bool(tool.strict)), OneOf(tuple(Text(kind) for kind in kinds))
+
+    def _any_parameter(self, end: str) -> Rule:
+        before, kind_place, after = self._parts[2].partition("{type}")
+        start, rest = before.split("{key}")
+        kind = Text(self.type_of("")) if kind_place else Text("")
+        value = RawText(self._stops(end))
+        return sequence(
+            Text(start),
+            Regex("[A-Za-z0-9_.-]{1,64}"),
+            Text(rest),
+            kind,
+            Text(after),
+            value,
+            Text(self._parts[3]),
+        )
+
+    def _stops(self, end: str) -> tuple[str, ...]:
+        """What a value cannot hold: its closing tag followed by what ends it."""
+        return tuple(
+            self._close + space + follower for follower in self._followers(end) for space in ("\n", "")
+        )
+
+    def _followers(self, end: str) -> tuple[str, ...]:
+        tail = self._parts[1].strip()
+        return (self._key_head.lead, *([tail] if tail else []), *([end] if end else []))
+
+    # -- reading
+
+    def read(self, parsing: Parsing, end: str) -> Step[None]:
+        reader = parsing.reader
+        yield from reader.expect(self._call_head.lead)
+        found = yield from self._call_head.read(reader)
+        out = parsing.start_call(found["name"])
+        schema = parsing.schema(found["name"])
+        out.begin("{")
+        joint = ""
+        while not (yield from self._over(reader, end)):
+            yield from reader.expect(self._key_head.lead)
+            head = yield from self._key_head.read(reader)
+            kinds = self._kinds(schema.kinds(head["key"]) if schema else frozenset(), head.get("type", ""))
+            out.hold(joint + dumped(head["key"]) + ": ")
+            joint = ", "
+            yield from _Value(self, reader, out, self._followers(end)).read(kinds)
+        out.end()
+
+    def _over(self, reader: Reader, end: str) -> Step[bool]:
+        """Whether the parameters are over; the call's closing tag is consumed, its form's end is not."""
+        yield from reader.skip_space()
+        tail = self._parts[1].strip()
+        if tail and (yield from reader.take(tail)):
+            return True
+        return bool(end) and (yield from reader.sees(end))
+
+    def _kinds(self, declared: frozenset[str], said: str) -> frozenset[str]:
+        """The types a value may have: the schema's, narrowed by what its tag says where both agree."""
+        if not said:
+            return declared
+        fitting = frozenset(kind for kind, example in EXAMPLES.items() if self.type_of(example) == said)
+        narrowed = (declared & fitting) if declared else fitting
+        return narrowed or declared
+
+
+EXAMPLES: dict[str, Any] = {
+    "null": None,
+    "integer": 1,
+    "number": 1.5,
+    "boolean": True,
+    "object": {},
+    "array": [],
+    "string": "",
+}
+
+
+def _text_choices(schema: Any) -> tuple[str, ...]:
+    """The texts of an enum or const of strings alone; empty for any other schema."""
+    if not isinstance(schema, dict):
+        return ()
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    return tuple(values) if values and all(isinstance(value, str) for value in values) else ()
+
+
+class _Value:
+    """One value being read, up to and with its closing tag."""
+
+    def __init__(self, body: Tagged, reader: Reader, out: ArgumentWriter, followers: tuple[str, ...]) -> None:
+        self.reader = reader
+        self.out = out
+        self.close = body._close
+        self.followers = followers
+        before, after = body._parts[2], body._parts[3]
+        self.line_before = before.endswith("\n")
+        self.line_after = after.startswith("\n")
+        self.stop = re.compile(f"[{re.escape(self.close[0])}" + (r"\n" if self.line_after else "") + "]")
+
+    def read(self, kinds: frozenset[str]) -> Step[None]:
+        if self.line_before:
+            yield from self.reader.take("\n")
+        if "string" not in kinds or not kinds <= {"string", "null", "boolean"}:
+            text, _ = yield from self._gather(lambda text: True)
+            self.out.put(typed(text, kinds))
+            return
+        text, over = yield from self._gather(lambda text: may_be_constant(text, kinds))
+        if over and len(kinds) > 1:
+            self.out.put(typed(text, kinds))
+            return
+        self.out.begin('"')
+        self.out.put(escaped(text))
+        while not over:
+            text, over = yield from self._piece()
+            self.out.put(escaped(text))
+        self.out.end()
+
+    def _gather(self, going_on: Callable[[str], bool]) -> Step[tuple[str, bool]]:
+        """The value's text while `going_on` says so of what there is; and whether the value is over."""
+        text, over = "", False
+        while not over and going_on(text):
+            piece, over = yield from self._piece()
+            text += piece
+        return text, over
+
+    def _piece(self) -> Step[tuple[str, bool]]:
+        """Some more text of the value (or none), and whether it is over; its closing tag is then consumed."""
+        reader = self.reader
+        match = self.stop.search(reader.text, reader.pos)
+        count = (match.start() if match else len(reader.text)) - reader.pos
+        if count:
+            return self._consumed(count), False
+        if match is None:
+            if not (yield from reader.more()):
+                raise MalformedError("the text ended inside a value")
+            return "", False
+        line = 1 if match.group() == "\n" and self.close[0] != "\n" else 0
+        if (yield from self._closes(line)):
+            self._consumed(line + len(self.close))
+            return "", True
+        return self._consumed(1), False
+
+    def _consumed(self, count: int) -> str:
+        self.reader.pos += count
+        return self.reader.text[self.reader.pos - count : self.reader.pos]
+
+    def _closes(self, ahead: int) -> Step[bool]:
+        """Whether the closing tag comes next and something follows that can only follow it, or nothing at all."""
+        reader = self.reader
+        if not (yield from reader.sees(self.close, ahead)):
+            return False
+        ahead += len(self.close)
+        while (yield from reader.need(ahead + 1)):
+            if not reader.text[reader.pos + ahead].isspace():
+                break
+            ahead += 1
+        else:
+            return True
+        for follower in self.followers:
+            if (yield from reader.sees(follower, ahead)):
+                return True
+        return False
