@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgewise.core.chat import Failed, Finish, PartDelta, PartEnd, PartStart
 from edgewise.core.requests import GenerationRequest, RequestTimings, TokenEvent, TokenLogprob
 from edgewise.core.sampling import SamplingParams
-from edgewise.pipeline.answer import Answer, TextWriter
+from edgewise.pipeline.answer import Answer
 from tests.support.byte_tokenizer import ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
@@ -25,7 +25,7 @@ class Run:
     def __init__(self, **sampling: object) -> None:
         request = GenerationRequest("r", np.arange(1, 6, dtype=np.int32), SamplingParams(**sampling))
         self.stopped: list[int] = []
-        self.answer = Answer(request, TOKENIZER, TextWriter, self.stopped.append)
+        self.answer = Answer(request, TOKENIZER, self.stopped.append)
         self.events: list[object] = []
 
     def feed(

@@ -162,6 +162,13 @@ class PartDelta:
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
 
+    def joined(self, after: PartDelta) -> PartDelta:
+        """This delta and the one that follows it, as one."""
+        logprobs = None
+        if self.logprobs is not None or after.logprobs is not None:
+            logprobs = (self.logprobs or ()) + (after.logprobs or ())
+        return PartDelta(self.choice, self.text + after.text, self.token_ids + after.token_ids, logprobs)
+
 
 @dataclass(frozen=True, slots=True)
 class PartEnd:

@@ -6,6 +6,7 @@ Text is made here, on the consumer's side, so that the engine thread never detok
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from edgewise.core.chat import ChatEvent, Failed, Finish, PartDelta, PartEnd, PartStart
@@ -20,6 +21,11 @@ Logprobs = tuple[TokenLogprob, ...] | None
 class PartWriter(Protocol):
     """Turns the text of one choice into parts. Plain text is the simplest; tool and reasoning dialects plug in here."""
 
+    @property
+    def matched_stop(self) -> str | None:
+        """A stop string the writer itself found: the choice ends there."""
+        ...
+
     def push(self, text: str, token_ids: tuple[int, ...], logprobs: Logprobs) -> list[ChatEvent]:
         """Events of more text. `text` may be empty when only tokens came."""
         ...
@@ -33,6 +39,8 @@ class TextWriter:
     """One text part for the whole answer, begun with its first delta."""
 
     __slots__ = ("_choice", "_open")
+
+    matched_stop = None
 
     def __init__(self, choice: int) -> None:
         self._choice = choice
@@ -49,6 +57,18 @@ class TextWriter:
         return ([PartEnd(self._choice)] if self._open else []), reason
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerStyle:
+    """How the text of an answer becomes parts."""
+
+    make_writer: Callable[[int], PartWriter] = TextWriter
+    visible_tokens: frozenset[int] = frozenset()  # control tokens whose text the writer must see
+    writer_finds_stops: bool = False  # stop strings are the writer's business
+
+
+PLAIN = AnswerStyle()
+
+
 class _Choice:
     """One choice: its text so far, and tokens whose text is held back.
 
@@ -60,29 +80,36 @@ class _Choice:
         "_sampling",
         "_text",
         "_tokenizer",
+        "_visible",
         "_waiting",
         "finished",
         "held_ids",
         "held_logprobs",
+        "in_reasoning",
         "index",
+        "num_reasoning_tokens",
         "num_tokens",
         "writer",
     )
 
     def __init__(
-        self, index: int, tokenizer: Tokenizer, sampling: SamplingParams, writer: PartWriter
+        self, index: int, tokenizer: Tokenizer, sampling: SamplingParams, style: AnswerStyle
     ) -> None:
         self.index = index
-        self.writer = writer
+        self.writer = style.make_writer(index)
         self.num_tokens = 0
+        self.num_reasoning_tokens = 0
+        self.in_reasoning = False
         self.finished = False
         self.held_ids: list[int] = []
         self.held_logprobs: list[TokenLogprob] = []
         self._tokenizer = tokenizer
         self._sampling = sampling
-        self._min_tokens = sampling.min_tokens if sampling.stop else 0
+        self._visible = style.visible_tokens
+        stop = () if style.writer_finds_stops else sampling.stop
+        self._min_tokens = sampling.min_tokens if stop else 0
         self._waiting = 0  # tokens whose last character is not there yet
-        self._text = self._text_stream(stop=() if self._min_tokens else sampling.stop)
+        self._text = self._text_stream(stop=() if self._min_tokens else stop)
 
     def _text_stream(self, *, stop: tuple[str, ...]) -> TextStream:
         return TextStream(
@@ -90,6 +117,7 @@ class _Choice:
             stop=stop,
             include_stop=self._sampling.include_stop_str_in_output,
             skip_special_tokens=self._sampling.skip_special_tokens,
+            keep=self._visible,
         )
 
     def push(self, token: int, logprob: TokenLogprob | None) -> TextChunk:
@@ -110,6 +138,15 @@ class _Choice:
         """The text that was held back, at the end."""
         return self._text.flush().text
 
+    def counted(self, events: list[ChatEvent]) -> list[ChatEvent]:
+        """The same events; the tokens of their reasoning are counted."""
+        for event in events:
+            if isinstance(event, PartStart):
+                self.in_reasoning = event.kind == "reasoning"
+            elif self.in_reasoning and isinstance(event, PartDelta):
+                self.num_reasoning_tokens += len(event.token_ids)
+        return events
+
     def take_held(self) -> tuple[tuple[int, ...], Logprobs]:
         ids, logprobs = tuple(self.held_ids), tuple(self.held_logprobs) or None
         self.held_ids.clear()
@@ -127,8 +164,8 @@ class Answer:
         self,
         request: GenerationRequest,
         tokenizer: Tokenizer,
-        make_writer: Callable[[int], PartWriter],
         stop_choice: Callable[[int], None],
+        style: AnswerStyle = PLAIN,
     ) -> None:
         sampling = request.sampling
         self.request = request
@@ -140,9 +177,7 @@ class Answer:
         self._cached_tokens = 0
         self._first_token_s = 0.0
         self._engine_choices = sampling.n
-        self._choices = [
-            _Choice(index, tokenizer, sampling, make_writer(index)) for index in range(sampling.n)
-        ]
+        self._choices = [_Choice(index, tokenizer, sampling, style) for index in range(sampling.n)]
 
     @property
     def usage(self) -> Usage:
@@ -151,6 +186,7 @@ class Answer:
             prompt_tokens=len(self.request.prompt_token_ids),
             completion_tokens=sum(choice.num_tokens for choice in self._choices),
             cached_tokens=self._cached_tokens,
+            reasoning_tokens=sum(choice.num_reasoning_tokens for choice in self._choices),
         )
 
     def feed(self, event: TokenEvent) -> list[ChatEvent]:
@@ -197,7 +233,12 @@ class Answer:
                 self._stop_choice(choice.index)
             return events
         if event.finish_reason in (None, "cancelled"):
-            return self._write(choice, text, final=False)
+            events = self._write(choice, text, final=False)
+            if choice.writer.matched_stop is None:
+                return events
+            if event.finish_reason is None:
+                self._stop_choice(choice.index)
+            return events + self._finish(choice, "stop", None)
         text += choice.flush()
         if event.stop_token_id is not None:
             choice.num_tokens += 1
@@ -209,13 +250,19 @@ class Answer:
         """A delta, unless there is no text yet: tokens wait for the text they belong to, or for the end."""
         if not text and not (final and choice.held_ids):
             return []
-        return choice.writer.push(text, *choice.take_held())
+        return choice.counted(choice.writer.push(text, *choice.take_held()))
 
     def _finish(self, choice: _Choice, reason: str, matched: str | int | None) -> list[ChatEvent]:
         events: list[ChatEvent] = []
         if reason == "cancelled":
             events += self._write(choice, choice.flush(), final=True)
         closing, reason = choice.writer.finish(reason)
+        choice.counted(closing)
+        if (
+            found := choice.writer.matched_stop
+        ) is not None:  # perhaps only now, in what was held back to the end
+            matched = found
+            reason = "stop" if reason == "length" else reason
         choice.finished = True
         self.finished = all(other.finished for other in self._choices)
         return [*events, *closing, Finish(choice.index, reason, self.usage, matched)]

@@ -6,7 +6,7 @@ Everything that can be wrong with a request is found here, before it is queued. 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from edgewise.core.chat import ChatRequest, MediaPart
 from edgewise.core.errors import ContextLengthError, InvalidRequestError
 from edgewise.core.requests import GenerationRequest
 from edgewise.core.sampling import SamplingParams
-from edgewise.pipeline.answer import PartWriter, TextWriter
+from edgewise.pipeline.answer import PLAIN, AnswerStyle
 from edgewise.pipeline.defaults import CHAT, COMPLETIONS, SamplingDefaults, fit_max_tokens, sampling_params
 from edgewise.text import Tokenizer
 
@@ -32,7 +32,8 @@ class Prepared:
 
     request: GenerationRequest
     prompt_text: str | None  # as tokenised; None for prompts given as token ids
-    make_writer: Callable[[int], PartWriter] = TextWriter
+    style: AnswerStyle = PLAIN
+    warnings: tuple[str, ...] = ()  # what of the request is honoured only in part
 
 
 @dataclass(frozen=True)

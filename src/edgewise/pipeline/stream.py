@@ -93,8 +93,8 @@ def _answer(prepared: Prepared, engine: Engine, tokenizer: Tokenizer) -> Answer:
     return Answer(
         prepared.request,
         tokenizer,
-        prepared.make_writer,
         lambda choice: engine.finish_choice(request_id, choice),
+        prepared.style,
     )
 
 

@@ -41,7 +41,8 @@ class DeltaMerger:
         """The same events with neighbouring deltas joined."""
         for event in events:
             if isinstance(event, PartDelta):
-                joined = _join(self._held.pop(event.choice, None), event)
+                held = self._held.pop(event.choice, None)
+                joined = event if held is None else held.joined(event)
                 if len(joined.token_ids) >= self._interval:
                     yield joined
                 else:
@@ -56,12 +57,3 @@ class DeltaMerger:
         for number in held:
             if (delta := self._held.pop(number, None)) is not None:
                 yield delta
-
-
-def _join(first: PartDelta | None, second: PartDelta) -> PartDelta:
-    if first is None:
-        return second
-    logprobs = None
-    if first.logprobs is not None or second.logprobs is not None:
-        logprobs = (first.logprobs or ()) + (second.logprobs or ())
-    return PartDelta(first.choice, first.text + second.text, first.token_ids + second.token_ids, logprobs)

@@ -52,13 +52,16 @@ class TextStream:
         stop: Sequence[str] = (),
         include_stop: bool = False,
         skip_special_tokens: bool = True,
+        keep: frozenset[int] = frozenset(),
     ) -> None:
+        """`keep`: special tokens that are never skipped, the markers of a tool dialect say."""
         self._tokenizer = tokenizer
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._stops = StopAutomaton(stop) if stop else None
         self._state = 0
         self._include_stop = include_stop
         self._skip_special = skip_special_tokens
+        self._keep = keep
         self._waiting: deque[tuple[int, int, int]] = (
             deque()
         )  # token id, start and end of its text in the output
@@ -73,7 +76,9 @@ class TextStream:
         fresh: list[str] = []
         decoded_len = self._sent_len + len(self._held)
         for token_id in token_ids:
-            skipped = self._skip_special and self._tokenizer.is_special(token_id)
+            skipped = (
+                self._skip_special and self._tokenizer.is_special(token_id) and token_id not in self._keep
+            )
             text = "" if skipped else self._utf8.decode(self._tokenizer.token_bytes(token_id))
             start, decoded_len = decoded_len, decoded_len + len(text)
             unfinished = 0 if skipped else len(self._utf8.getstate()[0]) > 0
