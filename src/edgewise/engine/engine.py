@@ -1,8 +1,9 @@
 """Engine: the thread that owns all sequences, and the doors to it. Its border is messages only.
 
 Threads. `submit`, `cancel`, `reset_prefix_cache`, `drain`, `close`, `stats` may be called from any thread; they put a message into
-the inbox or read a snapshot. The engine thread alone touches `EngineCore`; sinks and listeners are called on it, after the
-bookkeeping of a step. `_lock` guards only who is accepted and whether the engine still takes requests.
+the inbox or read a snapshot; so may `cached_prefix_len`, which looks into the prefix tree. The engine thread alone touches
+`EngineCore` otherwise; sinks and listeners are called on it, after the bookkeeping of a step. `_lock` guards only who is accepted
+and whether the engine still takes requests.
 
 Starting an engine sets the interpreter's switch interval for the whole process (`EngineConfig.switch_interval_s`).
 
@@ -77,12 +78,19 @@ class Engine:
         """Start the engine thread. Raises ConfigError where the decoder cannot hold what the config asks for."""
         self.config = config
         self._decoder = decoder
-        self._core = EngineCore(decoder, config, on_scheduled=self._note_scheduled, on_end=self._note_end)
+        self._core = EngineCore(
+            decoder,
+            config,
+            on_scheduled=self._note_scheduled,
+            on_release=self._note_release,
+            on_end=self._note_end,
+        )
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._seen: deque[_Message] = deque()  # taken out of the inbox, not yet handled
         self._lock = threading.Lock()
         self._all_ended = threading.Condition(self._lock)
-        self._accepted: dict[str, ActiveRequest] = {}
+        self._used_ids: set[str] = set()
+        self._num_unfinished = 0  # accepted, not ended
         self._num_waiting = 0  # accepted, not yet scheduled
         self._num_accepted = 0  # ever
         self._refusal: OverloadedError | EngineDeadError | None = None  # why no request is accepted any more
@@ -111,14 +119,15 @@ class Engine:
                 self._refusal is not None
             ):  # a fresh one: a shared exception would gather the tracebacks of all callers
                 raise type(self._refusal)(self._refusal.message) from self._refusal.__cause__
-            if request.request_id in self._accepted:
+            if request.request_id in self._used_ids:
                 raise InvalidRequestError(f"request id {request.request_id!r} is in use", param="request_id")
             if self.config.max_waiting is not None and self._num_waiting >= self.config.max_waiting:
                 raise OverloadedError(f"{self._num_waiting} requests are waiting already; try again later")
             owner.order = self._num_accepted
             self._num_accepted += 1
             self._num_waiting += 1
-            self._accepted[request.request_id] = owner
+            self._num_unfinished += 1
+            self._used_ids.add(request.request_id)
             self._inbox.put(_Submit(owner))
 
     def cancel(self, request_id: str) -> None:
@@ -130,6 +139,16 @@ class Engine:
     def finish_choice(self, request_id: str, choice: int) -> None:
         """End one choice as if it had stopped by itself: a stop string was found in its text. Others go on."""
         self._inbox.put(_FinishChoice(request_id, choice))
+
+    def cached_prefix_len(self, request: GenerationRequest) -> int:
+        """How many leading tokens of a prompt the cache would save if its request ran now. Waits for nothing.
+
+        An estimate: what other requests do before this one is scheduled can add to it or take away. Events tell the true count.
+        """
+        num_prompt = len(request.prompt_token_ids)
+        first_output = num_prompt - 1 if request.outputs_from is None else request.outputs_from
+        salt = request.cache_salt.encode("utf-8", "surrogatepass")
+        return self._core.kv.known_len(salt, request.prompt_token_ids, min(first_output, num_prompt - 1))
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes. Returns whether that was done: False when the engine has ended.
@@ -161,7 +180,7 @@ class Engine:
         with self._all_ended:
             if self._refusal is None:
                 self._refusal = OverloadedError("the engine is shutting down")
-            return self._all_ended.wait_for(lambda: not self._accepted, timeout_s)
+            return self._all_ended.wait_for(lambda: not self._num_unfinished, timeout_s)
 
     def close(self) -> None:
         """Cancel everything and end the thread, within a second; then close the decoder. Safe to call twice."""
@@ -259,10 +278,14 @@ class Engine:
         with self._lock:
             self._num_waiting -= 1
 
+    def _note_release(self, owner: ActiveRequest) -> None:
+        with self._lock:
+            self._used_ids.discard(owner.request.request_id)
+
     def _note_end(self, owner: ActiveRequest) -> None:
         with self._all_ended:
             if not owner.scheduled_s:
                 self._num_waiting -= 1
-            del self._accepted[owner.request.request_id]
-            if not self._accepted:
+            self._num_unfinished -= 1
+            if not self._num_unfinished:
                 self._all_ended.notify_all()

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+import numpy.typing as npt
+
 from edgewise.engine.block_pool import BlockPool
-from edgewise.engine.prefix_tree import Match, PrefixTree
+from edgewise.engine.prefix_tree import Match, PrefixTree, token_symbols
 from edgewise.engine.sequence import Sequence
 
 CopyBlock = Callable[[int, int], None]
@@ -22,7 +25,7 @@ CopyBlock = Callable[[int, int], None]
 
 
 class KvCache:
-    """Block tables of all sequences. Engine thread only."""
+    """Block tables of all sequences. Engine thread only, but for `known_len`."""
 
     def __init__(
         self,
@@ -54,6 +57,13 @@ class KvCache:
         start = seq.num_committed * self.block_size
         limit = seq.first_output - start
         return self.tree.match(seq.node, seq.salt, seq.symbols(start, start + limit), limit)
+
+    def known_len(self, salt: bytes, token_ids: npt.NDArray[np.int32], limit: int) -> int:
+        """How many leading tokens, at most `limit`, the cache holds. Any thread; see `PrefixTree.match`."""
+        if not self._caching:
+            return 0
+        match = self.tree.match(None, salt, token_symbols(token_ids[:limit]), limit)
+        return len(match.blocks) * self.block_size + match.partial_len
 
     def cost(self, match: Match) -> int:
         """Free blocks that sharing a match would use up, on top of the blocks it saves allocating."""

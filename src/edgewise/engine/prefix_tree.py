@@ -89,7 +89,11 @@ class PrefixTree:
         return len(self._by_block)
 
     def match(self, parent: Node | None, salt: bytes, symbols: bytes, limit: int) -> Match:
-        """The longest known beginning of `symbols`, at most `limit` tokens, below `parent` (None: the salt's root). Reads only."""
+        """The longest known beginning of `symbols`, at most `limit` tokens, below `parent` (None: the salt's root).
+
+        Reads only, and every read of what other threads may change is one atomic operation: beside a running engine the result is
+        of no single moment, but never an error.
+        """
         node = parent or self._roots.get(salt)
         blocks: list[Node] = []
         if node is None:
@@ -159,8 +163,9 @@ class PrefixTree:
         best, best_len = None, 0
         place = bisect_left(node.order, wanted)
         for key in node.order[max(0, place - 1) : place + 1]:
-            if (length := _common_len(key, wanted)) > best_len:
-                best, best_len = node.children[key], length
+            length = _common_len(key, wanted)
+            if length > best_len and (child := node.children.get(key)) is not None:
+                best, best_len = child, length
         return best, best_len
 
     def _forget(self, block: int) -> None:

@@ -1,4 +1,7 @@
-"""The OpenAI error object: what every route except the Anthropic ones answers, before and inside streams."""
+"""The OpenAI error object: what every route except the Anthropic ones answers, before and inside streams.
+
+Anthropic's is in `anthropic_errors`.
+"""
 
 from __future__ import annotations
 

@@ -50,6 +50,7 @@ class PromptEcho:
     text: str = ""
     token_ids: Sequence[int] = ()
     logprobs: Sequence[TokenLogprob | None] | None = None
+    cached_tokens: int = 0  # what the prefix cache held of it just before the request was submitted
 
 
 class TokenNames(Protocol):
@@ -106,6 +107,7 @@ class ReplyPart:
     id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -148,6 +150,7 @@ class Reply:
                 case PartDelta(choice=number):
                     choice = self.choices[number]
                     choice.parts[-1].pieces.append(event.text)
+                    choice.parts[-1].logprobs.extend(event.logprobs or ())
                     choice.token_ids.extend(event.token_ids)
                     choice.logprobs.extend(event.logprobs or ())
                 case PartStart(choice=number):

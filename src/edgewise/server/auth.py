@@ -33,7 +33,7 @@ class ApiKeyMiddleware:
             code="invalid_api_key",
             headers={"WWW-Authenticate": "Bearer"},
         )
-        await error_response(refusal)(scope, receive, send)
+        await error_response(refusal, scope)(scope, receive, send)
 
     def _allowed(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         return any(self._known(key) for key in keys_of(headers))

@@ -33,7 +33,7 @@ async def generate(request: Request, form: Format[P]) -> Response:
         exchange.close()
         if not isinstance(error, Exception):
             raise
-        return error_response(error)
+        return error_response(error, request.scope)
     if not isinstance(response, EventStreamResponse):
         exchange.close()
     return response
