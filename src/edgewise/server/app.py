@@ -21,6 +21,7 @@ from edgewise.server.auth import ApiKeyMiddleware, is_loopback
 from edgewise.server.errors import install_error_handlers
 from edgewise.server.metrics import EngineMetrics, MetricsCollector
 from edgewise.server.options import ServerOptions
+from edgewise.server.response_routes import responses_router
 from edgewise.server.routes import generation_router
 from edgewise.server.state import ServerState
 
@@ -48,6 +49,7 @@ def create_app(pipeline: Pipeline, options: config.ServerOptions | None = None) 
         state.collector = _watch_engine(state)
     app.state.edgewise = state
     app.include_router(generation_router(options))
+    app.include_router(responses_router(options))
     app.include_router(info_routes.router)
     install_error_handlers(app)
     _add_middleware(app, options)
@@ -89,6 +91,6 @@ def _add_middleware(app: FastAPI, options: ServerOptions) -> None:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(options.allowed_origins),
-            allow_methods=["GET", "POST", "HEAD"],
+            allow_methods=["GET", "POST", "HEAD", "DELETE"],
             allow_headers=["*"],
         )

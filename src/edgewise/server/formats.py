@@ -68,7 +68,7 @@ class ChatFormat:
         return parsed.reply
 
     def prepare(self, pipeline: Pipeline, parsed: chat.ParsedChat, request_id: str) -> list[Prepared]:
-        _refuse_hopeless(pipeline, parsed.chat)
+        refuse_hopeless(pipeline, parsed.chat)
         return [pipeline.prepare_chat(parsed.chat, request_id=request_id, defaults=CHAT)]
 
     def echoes(
@@ -185,7 +185,7 @@ class CompletionFormat:
         return completions.CompletionStreamEncoder(head, options, writer, echoes)
 
 
-def _refuse_hopeless(pipeline: Pipeline, request: ChatRequest) -> None:
+def refuse_hopeless(pipeline: Pipeline, request: ChatRequest) -> None:
     """Refuse, before rendering it, a conversation whose text cannot fit the window even at the longest token."""
     num_chars = sum(
         len(part.text) for m in request.messages for part in m.parts if isinstance(part, TextPart)

@@ -26,6 +26,8 @@ class ServerOptions(config.ServerOptions):
     body_timeout_s: float = 60.0  # longest silence while a body is being sent
     parse_threads: int = 2  # templates, tokenising and large bodies
     max_choices: int = 512  # choices of one completions request, all its prompts together
+    max_stored_responses: int = 1000  # of /v1/responses with `store`
+    max_stored_response_bytes: int = 64 << 20
     enable_metrics: bool = True
     access_log: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
