@@ -101,12 +101,12 @@ def test_a_prompt_that_can_never_fit_is_refused_with_both_numbers(start: StartEn
 
 def test_more_than_may_wait_are_refused_until_there_is_room(start: StartEngine) -> None:
     engine, _ = start(ScriptedModel(step_delay_s=0.02), max_num_seqs=1, max_waiting=2)
-    running = submit(engine, make_request(PROMPT, max_tokens=50))
+    running = submit(engine, make_request(PROMPT, "running", max_tokens=50))
     wait_until(lambda: engine.stats().num_running == 1 and bool(running.events))
     waiting = [submit(engine, make_request(PROMPT, max_tokens=2)) for _ in range(2)]
     with pytest.raises(OverloadedError):
         submit(engine, make_request(PROMPT))
-    engine.cancel(next(iter(engine._accepted)))
+    engine.cancel("running")
     wait_until(lambda: all(recorder.ended for recorder in waiting))
     assert run(engine, make_request(PROMPT, max_tokens=2)).reason == "length"
 
@@ -116,6 +116,28 @@ def test_a_request_id_in_use_is_refused(start: StartEngine) -> None:
     submit(engine, make_request(PROMPT, "same"))
     with pytest.raises(InvalidRequestError, match="same"):
         submit(engine, make_request(PROMPT, "same"))
+
+
+@pytest.mark.parametrize("end", ["stop", "cancelled", "error"])
+def test_whoever_hears_of_an_end_may_use_the_id_again(start: StartEngine, end: str) -> None:
+    engine, _ = start(ScriptedModel(failures={0: StepFailedError("no")} if end == "error" else {}))
+    second = Recorder()
+    refused: list[Exception] = []
+
+    def again(event: TokenEvent) -> None:
+        if event.finish_reason is not None:
+            try:
+                engine.submit(make_request(PROMPT, "same", max_tokens=2), second)
+            except Exception as error:
+                refused.append(error)
+
+    engine.submit(make_request(PROMPT, "same", max_tokens=3 if end == "stop" else 150), again)
+    if end == "cancelled":
+        engine.cancel("same")
+    wait_until(lambda: bool(refused) or second.ended)
+    assert not refused
+    assert second.tokens() == greedy_continuation(PROMPT, 2)
+    assert engine.drain(5.0), "both are counted as ended"
 
 
 def test_cancel_cuts_a_long_prefill_short(start: StartEngine) -> None:
@@ -289,14 +311,26 @@ def test_listeners_hear_sums_that_agree_with_the_events(start: StartEngine) -> N
         submit(engine, make_request(PROMPT, "long", n=2, max_tokens=30)),
     ]
     wait_until(lambda: len(requests) == 2 and all(r.ended for r in recorders))
+    eos = frozenset({1, 2, 3})
+    unequal = make_request(
+        [7, *PROMPT], "unequal", n=3, temperature=1.0, seed=5, max_tokens=40, eos_token_ids=eos
+    )
+    recorders.append(submit(engine, unequal))
+    wait_until(lambda: len(requests) == 3 and recorders[2].ended)
     by_id = {record.request_id: record for record in requests}
     long, stops = by_id["long"], by_id["stops"]
     assert (long.num_generated_tokens, long.num_choices, long.finish_reasons) == (60, 2, ("length", "length"))
     assert stops.num_generated_tokens == len(recorders[0].tokens()) + 1, "with the token that stopped it"
     assert long.num_prompt_tokens == len(PROMPT) and long.max_tokens == 30 and stops.max_tokens == 194
-    assert sum(record.num_generated_tokens for record in steps) == 60 + stops.num_generated_tokens
-    assert sum(len(record.first_token_s) for record in steps) == 3
-    assert sum(len(record.inter_token_s) for record in steps) == 58 + stops.num_generated_tokens - 1
+    assert long.choice_tokens == (30, 30)
+    lengths = by_id["unequal"].choice_tokens
+    stopped = [recorders[2].finishes[choice].finish_reason == "stop" for choice in range(3)]
+    assert lengths == tuple(len(recorders[2].tokens(choice)) + stopped[choice] for choice in range(3))
+    assert len(set(lengths)) > 1, "the seed must make choices that differ in length"
+    total = 60 + stops.num_generated_tokens + sum(lengths)
+    assert sum(record.num_generated_tokens for record in steps) == total
+    assert sum(len(record.first_token_s) for record in steps) == 6
+    assert sum(len(record.inter_token_s) for record in steps) == total - 6
     prefilled = sum(record.num_prefill_rows for record in steps)
     assert prefilled == sum(record.num_prompt_tokens - record.num_cached_tokens for record in requests)
     assert long.queue_s >= 0 and long.prefill_s > 0 and long.decode_s > 0

@@ -12,8 +12,10 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from edgewise.core.requests import RequestTimings
+from edgewise.engine.records import RequestRecord
 from edgewise.pipeline import Pipeline
-from edgewise.server.metrics import Histogram, token_buckets
+from edgewise.server.metrics import EngineMetrics, Histogram, token_buckets
 from tests.server.conftest import MakeClient
 
 FAMILIES = [
@@ -96,6 +98,29 @@ async def test_buckets_are_vllm_s(client: httpx.AsyncClient):
     ]
     assert bounds("iteration_tokens_total")[-2] == "16384.0"
     assert bounds("request_params_n") == ["1.0", "2.0", "5.0", "10.0", "20.0", "+Inf"]
+
+
+def test_choices_of_unequal_length_are_measured_by_the_longest():
+    metrics = EngineMetrics(1000)
+    timings = RequestTimings(arrival_s=1.0, scheduled_s=1.5, first_token_s=2.0, finished_s=6.0)
+    metrics.on_finish(
+        RequestRecord(
+            request_id="r",
+            finish_reason="length",
+            finish_reasons=("stop", "length"),
+            num_prompt_tokens=5,
+            num_cached_tokens=0,
+            choice_tokens=(3, 41),
+            num_preemptions=0,
+            max_tokens=41,
+            timings=timings,
+        )
+    )
+    sums = {name.removeprefix("vllm:"): histogram.sum for name, histogram in metrics.histograms.items()}
+    assert sums["request_generation_tokens"] == 44
+    assert sums["request_max_num_generation_tokens"] == 41
+    assert sums["request_time_per_output_token_seconds"] == pytest.approx(4.0 / 40)
+    assert sums["request_params_n"] == 2
 
 
 def test_a_value_on_a_bound_counts_below_it():

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +18,12 @@ from edgewise.engine.batching import BatchBuilder
 from edgewise.engine.config import EngineConfig
 from edgewise.engine.kv_cache import KvCache
 from edgewise.engine.records import StepRecord
-from edgewise.engine.request_book import RequestBook
+from edgewise.engine.request_book import OnRequest, RequestBook
 from edgewise.engine.sampler import Pick, Sampler
 from edgewise.engine.scheduler import Scheduler, StepPlan
 from edgewise.engine.sequence import NO_PROMPT_OUTPUT, ActiveRequest, Phase, Sequence
 
 logger = logging.getLogger("edgewise.engine")
-
-
-OnRequest = Callable[[ActiveRequest], None]
 
 
 def ignore_request(owner: ActiveRequest) -> None:
@@ -43,6 +39,7 @@ class EngineCore:
         config: EngineConfig,
         *,
         on_scheduled: OnRequest = ignore_request,
+        on_release: OnRequest = ignore_request,
         on_end: OnRequest = ignore_request,
     ) -> None:
         config.check(decoder)
@@ -56,7 +53,7 @@ class EngineCore:
             fingerprint=config.cache_fingerprint,
         )
         self.scheduler = Scheduler(self.kv, config, max_outputs=decoder.max_outputs)
-        self.book = RequestBook(self.scheduler, on_end)
+        self.book = RequestBook(self.scheduler, on_release, on_end)
         self._on_scheduled = on_scheduled
         self.num_steps = 0
         self._sampler = Sampler(decoder.vocab_size)
@@ -239,7 +236,7 @@ class EngineCore:
         stop_token: int | None = None
         try:
             for token in tokens:
-                owner.num_generated_tokens += 1
+                seq.num_generated += 1
                 self._num_generated += 1
                 if token in seq.stop_ids:
                     reason, stop_token = "stop", token

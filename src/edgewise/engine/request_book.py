@@ -17,14 +17,18 @@ from edgewise.engine.sequence import ActiveRequest, Phase, Sequence
 
 logger = logging.getLogger("edgewise.engine")
 
+OnRequest = Callable[[ActiveRequest], None]
+
 
 class RequestBook:
-    """Active requests by id. `on_end` hears of each end, after its last event."""
+    """Active requests by id. `on_release` hears of each just before its last event: its id is free then, so that whoever hears
+    the event may use it again at once. `on_end` hears of it after that event."""
 
-    def __init__(self, scheduler: Scheduler, on_end: Callable[[ActiveRequest], None]) -> None:
+    def __init__(self, scheduler: Scheduler, on_release: OnRequest, on_end: OnRequest) -> None:
         self.active: dict[str, ActiveRequest] = {}
         self.listeners: list[EngineListener] = []
         self._scheduler = scheduler
+        self._on_release = on_release
         self._on_end = on_end
 
     def add(self, owner: ActiveRequest) -> None:
@@ -71,7 +75,10 @@ class RequestBook:
             num_cached_tokens=owner.num_cached_tokens,
             timings=timings,
         )
-        if self._emit(seq, event) and owner.unfinished == 0:
+        last = owner.unfinished == 0
+        if last:
+            self._release(owner)
+        if self._emit(seq, event) and last:
             self._end(owner)
 
     def abort(
@@ -94,6 +101,7 @@ class RequestBook:
             seq.phase = Phase.ENDED
         owner.finish_reasons.append(reason)
         timings = self._timings(owner, owner.first_token_s)
+        self._release(owner)
         if not silent:
             choice = unfinished[0].choice if unfinished else len(owner.sequences)
             event = TokenEvent(
@@ -129,17 +137,23 @@ class RequestBook:
             return False
         return True
 
+    def _release(self, owner: ActiveRequest) -> None:
+        if self.active.pop(owner.request.request_id, None) is not None:
+            self._on_release(owner)
+
     def _end(self, owner: ActiveRequest) -> None:
         request = owner.request
-        del self.active[request.request_id]
+        num_begun = len(owner.sequences)
         record = RequestRecord(
             request_id=request.request_id,
             finish_reason=owner.finish_reasons[-1],
             finish_reasons=tuple(owner.finish_reasons),
-            num_choices=request.sampling.n,
             num_prompt_tokens=len(request.prompt_token_ids),
             num_cached_tokens=owner.num_cached_tokens,
-            num_generated_tokens=owner.num_generated_tokens,
+            choice_tokens=(
+                *(seq.num_generated for seq in owner.sequences),
+                *(0 for _ in range(request.sampling.n - num_begun)),
+            ),
             num_preemptions=owner.num_preemptions,
             max_tokens=owner.max_tokens,
             timings=self._timings(owner, owner.first_token_s),

@@ -35,7 +35,7 @@ class ActiveRequest:
     """An accepted request and its sequences, from `submit` to its last event."""
 
     __slots__ = (
-        "finish_reasons", "first_token_s", "max_tokens", "num_cached_tokens", "num_generated_tokens", "num_preemptions", "order", "prompt_logprobs", "request",
+        "finish_reasons", "first_token_s", "max_tokens", "num_cached_tokens", "num_preemptions", "order", "prompt_logprobs", "request",
         "scheduled_s", "seed", "sequences", "sink", "unfinished",
     )  # fmt: skip
 
@@ -50,7 +50,6 @@ class ActiveRequest:
         self.max_tokens = 0  # of each choice, set with the first
         self.prompt_logprobs: list[TokenLogprob | None] | None = None
         self.num_cached_tokens = 0
-        self.num_generated_tokens = 0
         self.num_preemptions = 0
         self.scheduled_s = 0.0
         self.first_token_s = 0.0
@@ -61,8 +60,8 @@ class Sequence:
 
     __slots__ = (
         "_token_ids", "block_table", "cache_epoch", "choice", "constraint", "first_token_s", "last_token_s", "max_tokens",
-        "next_prompt_output", "node", "num_blocks", "num_committed", "num_computed", "num_computed_before", "num_prompt",
-        "num_tokens", "output_ids", "owner", "phase", "rank", "salt", "sampler", "shares_tail",
+        "next_prompt_output", "node", "num_blocks", "num_committed", "num_computed", "num_computed_before", "num_generated",
+        "num_prompt", "num_tokens", "output_ids", "owner", "phase", "rank", "salt", "sampler", "shares_tail",
         "stop_ids",
     )  # fmt: skip
 
@@ -94,6 +93,7 @@ class Sequence:
         self._token_ids[: self.num_prompt] = request.prompt_token_ids
         self.num_tokens = self.num_prompt
         self.output_ids: list[int] = []
+        self.num_generated = 0  # output_ids and the token that stopped it
         # KV. A sequence holds `num_blocks` blocks; the first `num_committed` are full and those of tree nodes up to `node`.
         self.block_table = np.empty(-(-capacity // block_size), np.int32)
         self.num_blocks = 0

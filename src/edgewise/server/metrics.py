@@ -131,9 +131,7 @@ class EngineMetrics:
     def _observe_sizes(self, record: RequestRecord) -> None:
         self._observe("request_prompt_tokens", record.num_prompt_tokens)
         self._observe("request_generation_tokens", record.num_generated_tokens)
-        self._observe(
-            "request_max_num_generation_tokens", -(-record.num_generated_tokens // record.num_choices)
-        )
+        self._observe("request_max_num_generation_tokens", max(record.choice_tokens))
         self._observe("request_params_n", record.num_choices)
         if record.max_tokens is not None:
             self._observe("request_params_max_tokens", record.max_tokens)
@@ -146,10 +144,11 @@ class EngineMetrics:
         self._observe("request_inference_time_seconds", record.prefill_s + record.decode_s)
         self._observe("request_prefill_time_seconds", record.prefill_s)
         self._observe("request_decode_time_seconds", record.decode_s)
-        later_tokens = record.num_generated_tokens - record.num_choices
+        later_tokens = (
+            max(record.choice_tokens) - 1
+        )  # the choices run side by side, so the longest one took the time
         if later_tokens > 0:
-            per_token_s = record.decode_s * record.num_choices / later_tokens
-            self._observe("request_time_per_output_token_seconds", per_token_s)
+            self._observe("request_time_per_output_token_seconds", record.decode_s / later_tokens)
 
 
 _HELP = {
