@@ -158,3 +158,8 @@ def test_importing_edgewise_loads_nothing_heavy():
         modules.split()
     )
     assert not heavy
+
+
+def test_finding_a_model_that_is_here_loads_no_http_client():
+    out = python("import sys, edgewise.checkpoints, edgewise.manage.store; print(*sys.modules)")
+    assert not {"httpx", "rich", "edgewise.checkpoints.pull"} & set(out.split())

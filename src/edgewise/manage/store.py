@@ -16,8 +16,8 @@ from edgewise.build.cache import cache_entries, remove_entry
 from edgewise.build.engine_dir import HEADER
 from edgewise.checkpoints.catalog import catalog
 from edgewise.checkpoints.files import exclusive_lock, folder_bytes
-from edgewise.checkpoints.pull import LOCKS, PARTIAL, RECORD, Wanted, stored_file, wanted_model
 from edgewise.checkpoints.settings import StoreSettings
+from edgewise.checkpoints.stored import LOCKS, PARTIAL, RECORD, Wanted, stored_file, wanted_model
 from edgewise.core.errors import ModelNotFoundError
 
 State = Literal["ready", "damaged", "partial", "available"]
