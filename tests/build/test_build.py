@@ -19,6 +19,7 @@ import pytest
 
 from edgewise.architectures import describe
 from edgewise.build import EngineDir, build_engine_dir, engine_dir_for, open_engine_dir, verify_weights
+from edgewise.build.cache import cache_entries, evict
 from edgewise.build.convert import CONVERSIONS
 from edgewise.build.engine_dir import load_engine_dir
 from edgewise.build.packing import PLAIN
@@ -334,6 +335,19 @@ def test_the_least_recently_used_entries_go(tmp_path: Path) -> None:
     assert first.path.is_dir() and third.path.is_dir()
     assert not second.path.exists()
     assert second.weights.sum() > 0  # a process that maps it is not disturbed
+
+
+def test_a_cache_in_a_folder_with_other_things_leaves_them_alone(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "photos").mkdir(parents=True)
+    (home / "model-v2").mkdir()
+    path = write_tiny_gguf(tmp_path / "tiny.gguf")
+    crowded = settings_for(tmp_path, engine_cache_dir=home, engine_cache_bytes=1)
+    built = engine_dir_for(str(path), layout=8, settings=crowded, tools=plain_tools())
+    assert built.path.parent == home
+    assert cache_entries(crowded) == [built.path]
+    evict(crowded, keep=built.path)
+    assert {child.name for child in home.iterdir()} == {"photos", "model-v2", built.path.name}
 
 
 def test_threads_that_want_the_same_engine_share_one_build(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ def test_folders(tmp_path: Path) -> None:
     assert settings({"XDG_CACHE_HOME": "/c"}, tmp_path).data_dir == Path("/c/edgewise")
     assert settings({"XDG_CACHE_HOME": "/c", "EDGEWISE_HOME": "/e"}, tmp_path).data_dir == Path("/e")
     assert settings({"EDGEWISE_HOME": "/e"}, tmp_path).models_dir == Path("/e/models")
+    assert settings({"EDGEWISE_HOME": "/e"}, tmp_path).engines_dir == Path("/e/engines")
+    elsewhere = settings({"EDGEWISE_HOME": "/e", "EDGEWISE_CACHE_DIR": "/big"}, tmp_path)
+    assert (elsewhere.models_dir, elsewhere.engines_dir) == (Path("/e/models"), Path("/big"))
 
 
 def test_pip_variables_win_over_pip_files(tmp_path: Path) -> None:

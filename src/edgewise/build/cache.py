@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 DEFAULT_LIMIT_BYTES = 50 * 10**9
 FREE_SHARE = 0.8
 HEAD_BYTES = 1 << 20  # of each checkpoint file, hashed into the key
+ENTRY_NAME = re.compile(r".+-[0-9a-f]{16}-r\d+-v\d+")
 
 
 def engine_dir_for(
@@ -155,11 +157,13 @@ def evict(settings: StoreSettings, *, keep: Path) -> list[Path]:
 
 
 def cache_entries(settings: StoreSettings) -> list[Path]:
-    """The complete engine directories of the cache."""
+    """The engine directories of the cache. Its folder may be one that a person named, so nothing else in it is touched."""
     if not settings.engines_dir.is_dir():
         return []
     return [
-        path for path in settings.engines_dir.iterdir() if not path.name.startswith(".") and path.is_dir()
+        path
+        for path in settings.engines_dir.iterdir()
+        if ENTRY_NAME.fullmatch(path.name) and not path.name.startswith(".") and path.is_dir()
     ]
 
 

@@ -30,6 +30,7 @@ class StoreSettings:
     hub_url: str = HUB
     hub_token: str | None = field(default=None, repr=False)
     offline: bool = False  # fetch nothing; use what is there
+    engine_cache_dir: Path | None = None  # None: engines/ of the data folder
     engine_cache_bytes: int | None = None  # None: 50 GB, or 80 % of what is free
     timeout_s: float = 60.0  # without a single byte arriving
 
@@ -39,14 +40,14 @@ class StoreSettings:
 
     @property
     def engines_dir(self) -> Path:
-        return self.data_dir / "engines"
+        return self.engine_cache_dir or self.data_dir / "engines"
 
 
 def settings_from_environment(environ: Mapping[str, str], *, system_config: bool = True) -> StoreSettings:
     """The settings a person's environment asks for; `system_config` also reads pip's configuration files.
 
-    EDGEWISE_HOME, EDGEWISE_FIND_LINKS, EDGEWISE_OFFLINE and EDGEWISE_ENGINE_CACHE are ours; XDG_CACHE_HOME, PIP_INDEX_URL,
-    PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, PIP_CERT, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE mean what they mean elsewhere.
+    EDGEWISE_HOME, EDGEWISE_CACHE_DIR (where built engines go), EDGEWISE_ENGINE_CACHE (how large they may grow),
+    EDGEWISE_FIND_LINKS and EDGEWISE_OFFLINE are ours; XDG_CACHE_HOME, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, PIP_CERT, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE mean what they mean elsewhere.
     Raises ConfigError for a size that cannot be read.
     """
     home = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
@@ -56,7 +57,7 @@ def settings_from_environment(environ: Mapping[str, str], *, system_config: bool
     links = (environ.get("PIP_FIND_LINKS") or pip.get("find-links", "")).split()
     ours = [part for part in environ.get("EDGEWISE_FIND_LINKS", "").split(":") if part]
     cert = environ.get("PIP_CERT") or environ.get("SSL_CERT_FILE") or pip.get("cert")
-    cache_limit = environ.get("EDGEWISE_ENGINE_CACHE")
+    cache_dir, cache_limit = environ.get("EDGEWISE_CACHE_DIR"), environ.get("EDGEWISE_ENGINE_CACHE")
     return StoreSettings(
         data_dir=_data_dir(environ, home),
         index_urls=tuple(dict.fromkeys([index, *extra])),
@@ -65,6 +66,7 @@ def settings_from_environment(environ: Mapping[str, str], *, system_config: bool
         hub_url=environ.get("HF_ENDPOINT", HUB).rstrip("/"),
         hub_token=environ.get("HF_TOKEN") or _token_file(environ, home),
         offline=_truthy(environ.get("EDGEWISE_OFFLINE")) or _truthy(environ.get("HF_HUB_OFFLINE")),
+        engine_cache_dir=Path(cache_dir).expanduser() if cache_dir else None,
         engine_cache_bytes=parse_size(cache_limit, "EDGEWISE_ENGINE_CACHE") if cache_limit else None,
     )
 

@@ -89,7 +89,7 @@ def eos_ids(generation_config: Mapping[str, Any], vocab_size: int) -> frozenset[
 
 def _with_cache(settings: StoreSettings, cache: CacheOptions) -> StoreSettings:
     if cache.cache_dir is not None:
-        settings = replace(settings, data_dir=cache.cache_dir)
+        settings = replace(settings, engine_cache_dir=cache.cache_dir)
     if cache.engine_cache_max_size_gb is not None:
         settings = replace(settings, engine_cache_bytes=int(cache.engine_cache_max_size_gb * 1e9))
     if cache.clear_engine_cache:
