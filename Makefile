@@ -6,10 +6,10 @@ MODEL  ?= smollm2-135m-instruct
 PORT   ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test quick check format bench quality peers sanitize clean
+.PHONY: help setup serve test quick check format bench quality peers native native-tests native-bench sanitize clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 # The stamp records what the environment was made from: a change of sources of the native part or of the
 # dependencies makes it anew.
@@ -18,7 +18,7 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find native -name '*.cpp' -o -n
 
 $(STAMP): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=24" scikit-build-core nanobind ninja
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=24" scikit-build-core nanobind cmake ninja
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[dev]"
 	touch $@
 
@@ -53,11 +53,33 @@ bench: $(STAMP) ## measure everything beside the peers and write docs/benchmarks
 quality: $(STAMP) ## KL divergence to an fp32 forward, beside llama.cpp (minutes)
 	$(BIN)/python benchmarks/quality.py
 
-sanitize: ## native tests under ASan/UBSan and TSan
-	cmake -S . -B build/asan -G Ninja -DEDGEWISE_NATIVE_TESTS=ON -DEDGEWISE_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
-	cmake --build build/asan && ctest --test-dir build/asan --output-on-failure
-	cmake -S . -B build/tsan -G Ninja -DEDGEWISE_NATIVE_TESTS=ON -DEDGEWISE_SANITIZE=thread -DCMAKE_BUILD_TYPE=RelWithDebInfo
-	cmake --build build/tsan && ctest --test-dir build/tsan --output-on-failure
+# The environment has cmake and ninja, so that the machine need not.
+CONFIGURE := PATH="$(abspath $(BIN)):$$PATH" cmake -S . -G Ninja
+BUILD     := PATH="$(abspath $(BIN)):$$PATH" cmake --build
+CTEST     := PATH="$(abspath $(BIN)):$$PATH" ctest --output-on-failure --test-dir
+
+native: $(STAMP) ## build the native module into src/edgewise, for use with PYTHONPATH=src
+	$(CONFIGURE) -B build/native -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE=$(abspath $(BIN))/python
+	$(BUILD) build/native
+	PATH="$(abspath $(BIN)):$$PATH" cmake --install build/native --prefix build/native/install
+	mv build/native/install/edgewise/_native*.so src/edgewise/  # a rename: processes that use the old one keep it
+
+native-tests: $(STAMP) ## the C++ tests
+	$(CONFIGURE) -B build/native-tests -DEDGEWISE_NATIVE_TESTS=ON
+	$(BUILD) build/native-tests
+	$(CTEST) build/native-tests
+
+native-bench: $(STAMP) ## the kernels alone beside the machine's limits
+	$(CONFIGURE) -B build/native-bench -DEDGEWISE_NATIVE_BENCHMARKS=ON
+	$(BUILD) build/native-bench
+	build/native-bench/linear_bench
+	build/native-bench/attention_bench
+
+sanitize: $(STAMP) ## the C++ tests under ASan/UBSan and TSan
+	$(CONFIGURE) -B build/asan -DEDGEWISE_NATIVE_TESTS=ON -DEDGEWISE_SANITIZE=address,undefined
+	$(BUILD) build/asan && $(CTEST) build/asan
+	$(CONFIGURE) -B build/tsan -DEDGEWISE_NATIVE_TESTS=ON -DEDGEWISE_SANITIZE=thread
+	$(BUILD) build/tsan && $(CTEST) build/tsan
 
 clean: ## remove builds and the environment
 	rm -rf build dist $(VENV) .pytest_cache .mypy_cache .ruff_cache
