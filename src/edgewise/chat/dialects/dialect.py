@@ -10,24 +10,26 @@ from itertools import chain
 from edgewise.chat.dialects.arguments import dumped
 from edgewise.chat.dialects.form import MARKER, Form, WrittenCall
 from edgewise.chat.dialects.parser import Noise, ToolParser
+from edgewise.chat.dialects.rules import one_of, optional, sequence
 from edgewise.core.chat import CUSTOM_SCHEMA, ToolCall, ToolChoice, ToolDefinition
-from edgewise.core.grammar import FreeText, OneOf, Rule, Triggered
+from edgewise.core.grammar import FreeText, Rule, Text, Triggered
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDialect:
     """How a family of models writes tool calls. The first of `forms` is how it is written here; all are read.
 
-    `noise` is message framing that is dropped from the text. `between` stands between text and calls, and between calls of a form
-    without a section. `message_open` and `message_close` frame text where messages have channels.
+    `noise` is message framing that is dropped from the text. `content` frames the text before calls. `between` stands between calls of a
+    form without a section. `leads` are framing that forced calls may begin with, depending on where the prompt stopped.
     """
 
     name: str
     forms: tuple[Form, ...]
     aliases: tuple[str, ...] = ()
     noise: tuple[Noise, ...] = ()
+    content: str = "{content}"
     between: str = ""
-    carries_ids: bool = False
+    leads: tuple[str, ...] = ()
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -48,7 +50,7 @@ class ToolDialect:
         """Free text in which a call, once begun, must be right (auto), or in which none can begin (none)."""
         offered = chosen(tools, choice)
         if choice.mode == "none" or not offered:
-            marked = [form.marker for form in self.forms if not form.bare]
+            marked = [form.written_marker or form.marker for form in self.forms if not form.bare]
             return FreeText(banned=tuple(dict.fromkeys(marked)), max_regions=0)
         regions = [form.triggered(offered, parallel=choice.parallel) for form in self._written()]
         return FreeText(_grouped(chain(*regions)), max_regions=None if choice.parallel else 1)
@@ -60,15 +62,18 @@ class ToolDialect:
         """Calls and nothing else: at least one, one if parallel calls are refused or the choice is named."""
         offered = chosen(tools, choice)
         several = choice.parallel and not choice.named
-        rules = [form.rule(offered, parallel=several, joint=self.between) for form in self._written()]
-        return rules[0] if len(rules) == 1 else OneOf(tuple(rules))
+        rules = [
+            form.rule(offered, parallel=several, joint=self.between, prelude=True) for form in self._written()
+        ]
+        return sequence(*(optional(Text(lead)) for lead in self.leads), one_of(rules))
 
     def render(self, calls: Sequence[ToolCall], content: str = "") -> str:
         """What a model would write: the content, then the calls in the dialect's first form."""
         written = [WrittenCall(call.name, _arguments(call), index) for index, call in enumerate(calls)]
         if not written:
             return content
-        return (content + self.between if content else "") + self.forms[0].write(written, joint=self.between)
+        before = self.content.replace("{content}", content) if content else ""
+        return before + self.forms[0].write(written, joint=self.between)
 
     def instructions(self, tools: Sequence[ToolDefinition]) -> str:
         """What a model whose template knows no tools must be told to call them."""
@@ -88,10 +93,7 @@ def _grouped(regions: Iterable[Triggered]) -> tuple[Triggered, ...]:
     rules: dict[tuple[str, bool], list[Rule]] = {}
     for region in regions:
         rules.setdefault((region.trigger, region.at_start), []).append(region.rule)
-    return tuple(
-        Triggered(trigger, each[0] if len(each) == 1 else OneOf(tuple(each)), at_start)
-        for (trigger, at_start), each in rules.items()
-    )
+    return tuple(Triggered(trigger, one_of(each), at_start) for (trigger, at_start), each in rules.items())
 
 
 def chosen(tools: Sequence[ToolDefinition], choice: ToolChoice) -> list[ToolDefinition]:

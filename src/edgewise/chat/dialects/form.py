@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 from edgewise.chat.dialects.parsing import Parsing
 from edgewise.chat.dialects.reader import MalformedError, Step
+from edgewise.chat.dialects.rules import one_of, sequence
 from edgewise.core.chat import ToolDefinition
-from edgewise.core.grammar import OneOf, Repeat, Rule, Sequence, Text, Triggered
+from edgewise.core.grammar import Repeat, Rule, Text, Triggered
 
 MARKER = re.compile(r"<[|｜][^<>]*?[|｜]>|</?[\w:▁.-]+>|\[/?[A-Z_]+\]")
 
@@ -52,7 +53,8 @@ class Body(Protocol):
 class Form:
     """`open` [ calls of `begin` body `end`, `joint` between ] `close`, all optional but the body.
 
-    `bracketed`: the calls stand in square brackets with commas between. `bare`: nothing marks the form, so it is read only as the first
+    `bracketed`: the calls stand in square brackets with commas between, written as `brackets`. `prelude`, which may hold `{name}`, is
+    written before a call that opens a message. `written_marker`: what binds the grammar, where the marker alone is too common a word. `bare`: nothing marks the form, so it is read only as the first
     thing of an answer. `also`: other spellings of the first marker that are read. `written`: the grammar offers it, else it is only read.
     `single`: it holds one call. White space around markers is written as given and read in any amount.
     """
@@ -64,6 +66,9 @@ class Form:
     close: str = ""
     joint: str = ""
     also: tuple[str, ...] = ()
+    prelude: str = ""
+    written_marker: str = ""
+    brackets: tuple[str, str] = ("[", "]")
     bracketed: bool = False
     bare: bool = False
     single: bool = False
@@ -152,7 +157,7 @@ class Form:
             parsing.claim()
             return False
         start = self.begin.strip() or self.body.opening
-        if start and not self.bracketed and (yield from reader.sees(start)):
+        if not self.bracketed and (yield from reader.sees(start)):
             return True
         return self._left(parsing)
 
@@ -169,8 +174,16 @@ class Form:
     def write(self, calls: Seq[WrittenCall], *, joint: str) -> str:
         """The calls as a model would write them; `joint` stands between them where the form has no joint of its own."""
         joint = self._joint(joint)
-        text = joint.join(self.begin + self.body.write(call) + self.end for call in calls)
-        return self.open + (f"[{text}]" if self.bracketed else text) + self.close
+        before, after = self._brackets
+        text = joint.join(
+            self.prelude.replace("{name}", call.name) + self.begin + self.body.write(call) + self.end
+            for call in calls
+        )
+        return self.open + before + text + after + self.close
+
+    @property
+    def _brackets(self) -> tuple[str, str]:
+        return self.brackets if self.bracketed else ("", "")
 
     def _joint(self, outer: str) -> str:
         if self.joint or self.bracketed:
@@ -181,10 +194,10 @@ class Form:
         """The form as regions of free text."""
         parallel = parallel and bool(self.open or self.bracketed or self.joint)
         if not self.bare:
-            return (Triggered(self.marker, self.rule(tools, parallel=parallel)),)
+            return (Triggered(self.written_marker or self.marker, self.rule(tools, parallel=parallel)),)
         groups: dict[str, list[ToolDefinition]] = {}
         for tool in tools:
-            groups.setdefault(("[" if self.bracketed else "") + self.body.start(tool), []).append(tool)
+            groups.setdefault(self._brackets[0] + self.body.start(tool), []).append(tool)
         return tuple(
             Triggered(start, self.rule(tools, parallel=parallel, first=group), at_start=True)
             for start, group in groups.items()
@@ -197,33 +210,23 @@ class Form:
         parallel: bool,
         joint: str = "",
         first: Seq[ToolDefinition] | None = None,
+        prelude: bool = False,
     ) -> Rule:
-        """One call or more of `tools`, the first one of `first`; `joint` as in `write`."""
+        """One call or more of `tools`, the first one of `first`; `joint` as in `write`, `prelude` where the answer begins with the call."""
         joint = self._joint(joint)
-        high = None if parallel and not self.single else 1
-        calls: Rule = Repeat(self._calls_rule(tools), 1, high, Text(joint) if joint else None)
-        if first is not None and len(first) < len(tools):
-            later = sequence(Text(joint), self._calls_rule(tools))
-            calls = sequence(self._calls_rule(first), Repeat(later, 0, None if high is None else 0))
-        brackets = ("[", "]") if self.bracketed else ("", "")
-        return sequence(Text(self.open + brackets[0]), calls, Text(brackets[1] + self.close))
+        before, after = self._brackets
+        each = self._calls_rule(tools, prelude)
+        if not parallel or self.single:
+            calls = each if first is None else self._calls_rule(first, prelude)
+        elif first is None or len(first) == len(tools):
+            calls = Repeat(each, 1, None, Text(joint) if joint else None)
+        else:
+            calls = sequence(self._calls_rule(first, prelude), Repeat(sequence(Text(joint), each)))
+        return sequence(Text(self.open + before), calls, Text(after + self.close))
 
-    def _calls_rule(self, tools: Seq[ToolDefinition]) -> Rule:
-        rules = tuple(self._call_rule(tool) for tool in tools)
-        return rules[0] if len(rules) == 1 else OneOf(rules)
+    def _calls_rule(self, tools: Seq[ToolDefinition], prelude: bool) -> Rule:
+        return one_of([self._call_rule(tool, prelude) for tool in tools])
 
-    def _call_rule(self, tool: ToolDefinition) -> Rule:
-        return sequence(Text(self.begin), self.body.rule(tool, self.end), Text(self.end))
-
-
-def sequence(*rules: Rule) -> Rule:
-    """The rules one after another, flat, neighbouring texts joined."""
-    flat: list[Rule] = []
-    for rule in rules:
-        for part in rule.rules if isinstance(rule, Sequence) else (rule,):
-            last = flat[-1] if flat else None
-            if isinstance(part, Text) and isinstance(last, Text):
-                flat[-1] = Text(last.text + part.text)
-            elif part != Text(""):
-                flat.append(part)
-    return flat[0] if len(flat) == 1 else Sequence(tuple(flat))
+    def _call_rule(self, tool: ToolDefinition, prelude: bool) -> Rule:
+        before = self.prelude.replace("{name}", tool.name) if prelude else ""
+        return sequence(Text(before + self.begin), self.body.rule(tool, self.end.strip()), Text(self.end))

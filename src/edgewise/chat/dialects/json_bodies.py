@@ -7,10 +7,11 @@ import re
 from dataclasses import dataclass
 
 from edgewise.chat.dialects.arguments import ArgumentWriter, dumped
-from edgewise.chat.dialects.form import WrittenCall, sequence
+from edgewise.chat.dialects.form import WrittenCall
 from edgewise.chat.dialects.literals import LiteralReader
 from edgewise.chat.dialects.parsing import Parsing
 from edgewise.chat.dialects.reader import MalformedError, Reader, Step
+from edgewise.chat.dialects.rules import sequence
 from edgewise.core.chat import CUSTOM_SCHEMA, ToolDefinition
 from edgewise.core.grammar import Json, Regex, Rule, Text
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgewise.chat.dialects.arguments import ArgumentWriter, dumped, escaped
@@ -45,8 +46,11 @@ class LiteralReader:
         self.out = out
         self.syntax = syntax
 
-    def value(self, depth: int = 0) -> Step[None]:
-        """Read one value, beginning at once. Raises MalformedError, also where the text ends inside it."""
+    def value(self, depth: int = 0, kinds: frozenset[str] = frozenset()) -> Step[None]:
+        """Read one value, beginning at once. Raises MalformedError, also where the text ends inside it.
+
+        `kinds` are the types its schema allows: where that is text alone, a bare number is text.
+        """
         if depth > MAX_DEPTH:
             raise MalformedError(f"nested deeper than {MAX_DEPTH}")
         first = yield from self.reader.peek()
@@ -60,20 +64,21 @@ class LiteralReader:
         elif first and first in "\"'":
             yield from self.quoted(first)
         else:
-            yield from self.word()
+            yield from self.word(kinds)
 
     def space(self) -> Step[None]:
         """White space between tokens goes out with what follows."""
         self.out.hold((yield from self.reader.skip_space()))
 
-    def object(self, depth: int) -> Step[None]:
+    def object(self, depth: int, kinds_of: Callable[[str], frozenset[str]] | None = None) -> Step[None]:
+        """An object; `kinds_of` gives the types its keys' values may have."""
         yield from self.reader.expect("{")
         self.out.begin("{")
         yield from self.space()
         while not (yield from self.reader.take("}")):
-            yield from self.key()
+            key = yield from self.key()
             yield from self.space()
-            yield from self.value(depth + 1)
+            yield from self.value(depth + 1, kinds_of(key) if kinds_of else frozenset())
             yield from self.joint("}")
         self.out.end()
 
@@ -95,12 +100,14 @@ class LiteralReader:
         elif not (yield from self.reader.sees(close)):
             raise MalformedError(f"expected a comma or {close!r}")
 
-    def key(self) -> Step[None]:
+    def key(self) -> Step[str]:
         """A key and its colon, held back until the value begins."""
-        self.out.hold((yield from self.string()))
+        text = yield from self.string()
+        self.out.hold(text)
         yield from self.space()
         yield from self.reader.expect(":")
         self.out.hold(":")
+        return str(json.loads(text))
 
     def text(self) -> Step[str]:
         """A whole string, decoded: a name, or a key that matters."""
@@ -121,10 +128,12 @@ class LiteralReader:
             raise MalformedError("expected a quoted string")
         return dumped(word)
 
-    def word(self) -> Step[None]:
+    def word(self, kinds: frozenset[str]) -> Step[None]:
         """A number, true, false or null; a bare word where the syntax has them."""
         word = yield from self.reader.run(WORD)
-        if word in WORDS:
+        if word and kinds == {"string"}:
+            self.out.put(dumped(word))
+        elif word in WORDS:
             self.out.put(WORDS[word])
         elif NUMBER.fullmatch(word):
             self.out.put(word)

@@ -120,9 +120,10 @@ class ToolParser:
         except MalformedError:
             if parsing.in_call:
                 parsing.end_call(complete=False)
+                if reader.cut:
+                    reader.kept = len(reader.text)
+            reader.pos = reader.kept
             if parsing.accounted == start_count:
-                reader.pos = reader.kept
                 return False
-            reader.pos = len(reader.text) if reader.cut else reader.kept
         reader.kept = reader.pos
         return True

@@ -11,6 +11,17 @@ from edgewise.core.chat import CUSTOM_SCHEMA, ToolDefinition
 
 Schema = dict[str, Any]
 
+EXAMPLES: dict[str, Any] = {
+    "null": None,
+    "integer": 1,
+    "number": 1.5,
+    "boolean": True,
+    "object": {},
+    "array": [],
+    "string": "",
+}
+"""A value of each JSON type."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -57,6 +68,18 @@ class ToolSchema:
         shared: Schema = {key: self.root[key] for key in ("$defs", "definitions") if key in self.root}
         return {**shared, **schema} if '"$ref"' in json.dumps(schema) else schema
 
+    def restricted(self, schema: Any, kinds: frozenset[str]) -> Schema | bool:
+        """What a schema allows of `kinds` alone."""
+        schema = self.standalone(schema)
+        if not isinstance(schema, dict):
+            return {"type": sorted(kinds)}
+        several = alternatives(schema)
+        if several:
+            fitting = [each for each in several if kinds_of(each, self.root) <= kinds]
+            rest = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}
+            return {**rest, "anyOf": fitting} if fitting else {"type": sorted(kinds)}
+        return {**schema, "type": sorted(kinds) if len(kinds) > 1 else min(kinds)}
+
     def inlined(self, schema: Schema) -> Schema:
         """The schema a bare reference leads to."""
         found = resolved(schema, self.root)
@@ -76,6 +99,14 @@ def resolved(schema: Any, root: Schema) -> Any:
             return schema
         schema = target
     return schema
+
+
+def alternatives(schema: Any) -> list[Any]:
+    """The schemas an anyOf or oneOf chooses between; empty when it has none."""
+    if not isinstance(schema, dict):
+        return []
+    found = schema.get("anyOf") or schema.get("oneOf")
+    return found if isinstance(found, list) else []
 
 
 def kinds_of(schema: Any, root: Schema, depth: int = 0) -> frozenset[str]:
@@ -166,3 +197,11 @@ def may_be_constant(text: str, kinds: frozenset[str]) -> bool:
     spelled += ("true", "false", "True", "False") if "boolean" in kinds else ()
     start = text.strip()
     return any(word.startswith(start) for word in spelled)
+
+
+def text_choices(schema: Any) -> tuple[str, ...]:
+    """The texts of an enum or const of strings alone; empty for any other schema."""
+    if not isinstance(schema, dict):
+        return ()
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    return tuple(values) if values and all(isinstance(value, str) for value in values) else ()

@@ -12,17 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from edgewise.chat.dialects.arguments import ArgumentWriter, dumped, escaped
-from edgewise.chat.dialects.form import WrittenCall, sequence
+from edgewise.chat.dialects.arguments import dumped
+from edgewise.chat.dialects.form import WrittenCall
 from edgewise.chat.dialects.parsing import Parsing
+from edgewise.chat.dialects.raw_value import RawValue
 from edgewise.chat.dialects.reader import MalformedError, Reader, Step
-from edgewise.chat.dialects.schema import (
-    Parameter,
-    ToolSchema,
-    kind_of,
-    may_be_constant,
-    typed,
-)
+from edgewise.chat.dialects.rules import sequence
+from edgewise.chat.dialects.schema import EXAMPLES, Parameter, ToolSchema, kind_of, text_choices
 from edgewise.core.chat import ToolDefinition
 from edgewise.core.grammar import Json, OneOf, RawText, Regex, Repeat, Rule, Text
 
@@ -75,16 +71,23 @@ def _loose(fixed: str) -> str:
     )
 
 
+def string_or_not(value: Any) -> str:
+    """The type of a value as "is it a string": true or false."""
+    return "true" if isinstance(value, str) else "false"
+
+
 @dataclass(frozen=True)
 class Tagged:
     """`call` holds `{name}` and `{parameters}`, `parameter` holds `{key}` and `{value}`; either may hold `{index}` and `{type}`.
 
-    `type_of` names a value's type where the tag says it. White space next to `{value}` is part of the tag.
+    `type_of` names a value's type where the tag says it. A line break next to `{value}` is part of the tag. `lines_optional`: models of
+    the family may leave the line breaks between tags out.
     """
 
     call: str
     parameter: str
     type_of: Callable[[Any], str] = kind_of
+    lines_optional: bool = False
 
     @cached_property
     def _parts(self) -> tuple[str, str, str, str]:
@@ -104,6 +107,10 @@ class Tagged:
     @cached_property
     def _close(self) -> str:
         return self._parts[3].strip()
+
+    @property
+    def _own_lines(self) -> bool:
+        return self._parts[2].endswith("\n") and self._parts[3].startswith("\n")
 
     @property
     def opening(self) -> str:
@@ -156,7 +163,7 @@ class Tagged:
     ) -> tuple[Rule, Rule]:
         """The value, and what its tag says of its type."""
         inner = schema.standalone(parameter.schema)
-        choices = _text_choices(inner)
+        choices = text_choices(inner)
         if choices and not any(stop in choice for choice in choices for stop in self._stops(end)):
             return OneOf(tuple(Text(choice) for choice in choices)), Text(self.type_of(""))
         if not parameter.kinds or "string" in parameter.kinds:
@@ -206,7 +213,8 @@ class Tagged:
             kinds = self._kinds(schema.kinds(head["key"]) if schema else frozenset(), head.get("type", ""))
             out.hold(joint + dumped(head["key"]) + ": ")
             joint = ", "
-            yield from _Value(self, reader, out, self._followers(end)).read(kinds)
+            value = RawValue(reader, out, self._close, self._followers(end), own_lines=self._own_lines)
+            yield from value.read(kinds)
         out.end()
 
     def _over(self, reader: Reader, end: str) -> Step[bool]:
@@ -224,100 +232,3 @@ class Tagged:
         fitting = frozenset(kind for kind, example in EXAMPLES.items() if self.type_of(example) == said)
         narrowed = (declared & fitting) if declared else fitting
         return narrowed or declared
-
-
-EXAMPLES: dict[str, Any] = {
-    "null": None,
-    "integer": 1,
-    "number": 1.5,
-    "boolean": True,
-    "object": {},
-    "array": [],
-    "string": "",
-}
-
-
-def _text_choices(schema: Any) -> tuple[str, ...]:
-    """The texts of an enum or const of strings alone; empty for any other schema."""
-    if not isinstance(schema, dict):
-        return ()
-    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-    return tuple(values) if values and all(isinstance(value, str) for value in values) else ()
-
-
-class _Value:
-    """One value being read, up to and with its closing tag."""
-
-    def __init__(self, body: Tagged, reader: Reader, out: ArgumentWriter, followers: tuple[str, ...]) -> None:
-        self.reader = reader
-        self.out = out
-        self.close = body._close
-        self.followers = followers
-        before, after = body._parts[2], body._parts[3]
-        self.line_before = before.endswith("\n")
-        self.line_after = after.startswith("\n")
-        self.stop = re.compile(f"[{re.escape(self.close[0])}" + (r"\n" if self.line_after else "") + "]")
-
-    def read(self, kinds: frozenset[str]) -> Step[None]:
-        if self.line_before:
-            yield from self.reader.take("\n")
-        if "string" not in kinds or not kinds <= {"string", "null", "boolean"}:
-            text, _ = yield from self._gather(lambda text: True)
-            self.out.put(typed(text, kinds))
-            return
-        text, over = yield from self._gather(lambda text: may_be_constant(text, kinds))
-        if over and len(kinds) > 1:
-            self.out.put(typed(text, kinds))
-            return
-        self.out.begin('"')
-        self.out.put(escaped(text))
-        while not over:
-            text, over = yield from self._piece()
-            self.out.put(escaped(text))
-        self.out.end()
-
-    def _gather(self, going_on: Callable[[str], bool]) -> Step[tuple[str, bool]]:
-        """The value's text while `going_on` says so of what there is; and whether the value is over."""
-        text, over = "", False
-        while not over and going_on(text):
-            piece, over = yield from self._piece()
-            text += piece
-        return text, over
-
-    def _piece(self) -> Step[tuple[str, bool]]:
-        """Some more text of the value (or none), and whether it is over; its closing tag is then consumed."""
-        reader = self.reader
-        match = self.stop.search(reader.text, reader.pos)
-        count = (match.start() if match else len(reader.text)) - reader.pos
-        if count:
-            return self._consumed(count), False
-        if match is None:
-            if not (yield from reader.more()):
-                raise MalformedError("the text ended inside a value")
-            return "", False
-        line = 1 if match.group() == "\n" and self.close[0] != "\n" else 0
-        if (yield from self._closes(line)):
-            self._consumed(line + len(self.close))
-            return "", True
-        return self._consumed(1), False
-
-    def _consumed(self, count: int) -> str:
-        self.reader.pos += count
-        return self.reader.text[self.reader.pos - count : self.reader.pos]
-
-    def _closes(self, ahead: int) -> Step[bool]:
-        """Whether the closing tag comes next and something follows that can only follow it, or nothing at all."""
-        reader = self.reader
-        if not (yield from reader.sees(self.close, ahead)):
-            return False
-        ahead += len(self.close)
-        while (yield from reader.need(ahead + 1)):
-            if not reader.text[reader.pos + ahead].isspace():
-                break
-            ahead += 1
-        else:
-            return True
-        for follower in self.followers:
-            if (yield from reader.sees(follower, ahead)):
-                return True
-        return False
