@@ -74,6 +74,10 @@ class Program {
     // Ends the run in progress between two ops, or the next one when none is in progress.
     void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
 
+    // What a run left in a buffer, f32 [max_rows or max_outputs, width].
+    const Buffer& contents(int64_t buffer) const { return at(buffer, "buffer"); }
+    int64_t rows_of(int64_t buffer) const { return contents(buffer).of_outputs ? max_outputs_ : max_rows_; }
+
     // f32 [max_outputs, vocab_size()]; throws std::invalid_argument before head().
     float* logits() const;
     int64_t vocab_size() const { return logits_.width; }

@@ -163,6 +163,18 @@ bool run(PyProgram& self, nb::object token_ids, nb::object positions, nb::object
     return self.program.run(step);
 }
 
+nb::ndarray<nb::numpy, float, nb::ndim<2>> rows_of(nb::handle self, int64_t buffer, int64_t rows) {
+    const Program& program = nb::cast<PyProgram&>(self).program;
+    const Buffer& contents = program.contents(buffer);
+    if (rows < 0 || rows > program.rows_of(buffer)) {
+        throw std::invalid_argument("buffer " + std::to_string(buffer) + " has at most " +
+                                    std::to_string(program.rows_of(buffer)) + " rows, asked for " +
+                                    std::to_string(rows));
+    }
+    size_t shape[] = {static_cast<size_t>(rows), static_cast<size_t>(contents.width)};
+    return {contents.data, 2, shape, self};
+}
+
 nb::ndarray<nb::numpy, float, nb::ndim<2>> logits(nb::handle self, int64_t rows) {
     const Program& program = nb::cast<PyProgram&>(self).program;
     if (rows < 0 || rows > program.max_outputs()) {
@@ -245,6 +257,7 @@ void bind_program(nb::module_& m) {
              "scale"_a = 1.0f, "soft_cap"_a = 0.0f)
         .def("run", &run, "token_ids"_a, "positions"_a, "row_starts"_a, "context_lens"_a, "block_tables"_a,
              "output_rows"_a, "embeddings"_a = nb::none())
+        .def("rows", &rows_of, "buffer"_a, "rows"_a)
         .def("logits", &logits, "rows"_a)
         .def("cancel", [](PyProgram& self) { self.program.cancel(); })
         .def(

@@ -180,6 +180,9 @@ class Program:
         is written when a row, id or block is out of range, RuntimeError when the pool is closed or another thread runs the program.
         """
 
+    def rows(self, buffer: int, rows: int) -> _F32:
+        """f32 [rows, width]: what the last run left in a buffer, a writable view of native memory, valid until the next run."""
+
     def logits(self, rows: int) -> _F32:
         """f32 [rows, V]: a writable view of native memory, valid until the next run."""
 

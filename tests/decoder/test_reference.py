@@ -17,8 +17,8 @@ from tests.support.tiny_gguf import write_tiny_gguf
 LENGTH = 40
 
 
-def tiny_logits(path: Path, out: Path, ids: np.ndarray) -> np.ndarray:
-    """Logits [T, V] of the native decoder, all rows in one step."""
+def tiny_outputs(path: Path, out: Path, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logits [T, V] and hidden states [T, E] of the native decoder, all rows in one step."""
     engine_dir = build_engine_dir(path, out, layout=layout_of("auto"))
     decoder = Decoder(engine_dir, DecoderConfig(num_blocks=4, max_rows=64, max_outputs=64, threads=2))
     try:
@@ -26,14 +26,17 @@ def tiny_logits(path: Path, out: Path, ids: np.ndarray) -> np.ndarray:
         batch = Batch(
             token_ids=ids, positions=rows, row_starts=np.array([0, len(ids)], np.int32),
             context_lens=np.zeros(1, np.int32), block_tables=np.arange(4, dtype=np.int32).reshape(1, 4), output_rows=rows,
+            hidden_rows=rows,
         )  # fmt: skip
-        return decoder.step(batch).logits.copy()
+        output = decoder.step(batch)
+        assert output.hidden is not None
+        return output.logits.copy(), output.hidden
     finally:
         decoder.close()
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_native_logits_equal_the_definition(family: str, tmp_path: Path) -> None:
+def test_native_outputs_equal_the_definition(family: str, tmp_path: Path) -> None:
     path = write_tiny_gguf(tmp_path / "tiny.gguf", architecture=family, dtype="F32")
     checkpoint = open_checkpoint(path)
     model = describe(checkpoint)
@@ -45,8 +48,9 @@ def test_native_logits_equal_the_definition(family: str, tmp_path: Path) -> None
         return values + source.add
 
     ids = np.random.default_rng(3).integers(0, model.spec.vocab_size, LENGTH).astype(np.int32)
-    expected = ReferenceDecoder(model.spec, tensor, np.float64).logits(ids)
-    got = tiny_logits(path, tmp_path / "engine", ids)
-    scale = np.abs(expected).max()
-    np.testing.assert_allclose(got, expected, atol=4e-3 * scale)  # keys and values are rounded to f16
-    assert np.corrcoef(got.ravel(), expected.ravel())[0, 1] > 0.9999
+    reference = ReferenceDecoder(model.spec, tensor, np.float64)
+    outputs = tiny_outputs(path, tmp_path / "engine", ids)
+    for got, expected in zip(outputs, (reference.logits(ids), reference.hidden(ids)), strict=True):
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(got, expected, atol=4e-3 * scale)  # keys and values are rounded to f16
+        assert np.corrcoef(got.ravel(), expected.ravel())[0, 1] > 0.9999

@@ -21,6 +21,7 @@ from edgewise.decoder.batch import Batch, StepOutput
 Script = Callable[[tuple[int, ...]], int | None]
 """The token that must follow a prefix, or None for the hash's own choice."""
 
+HIDDEN_DIM = 8
 _EMPTY = -1  # a slot nothing was written to
 _LOST = -2  # a slot of a cancelled or failed step
 
@@ -85,7 +86,7 @@ class ScriptedModel:
 
     def __post_init__(self) -> None:
         self.spec = DecoderSpec(
-            architecture="scripted", vocab_size=self.vocab_size, embed_dim=1, max_positions=self.max_positions,
+            architecture="scripted", vocab_size=self.vocab_size, embed_dim=HIDDEN_DIM, max_positions=self.max_positions,
             layers=(), norm="rms", norm_eps=1e-5, tied_head=True,
         )  # fmt: skip
         self.num_steps = 0
@@ -118,8 +119,13 @@ class ScriptedModel:
             return StepOutput(self._logits[:0], cancelled=True)
         for i, row in enumerate(batch.output_rows.tolist()):
             self._output(batch, row, self._logits[i])
+        hidden = None
+        if batch.hidden_rows is not None:
+            assert np.all(np.diff(batch.hidden_rows) > 0), "hidden rows ascend"
+            prefixes = (self._prefix(batch, row) for row in batch.hidden_rows.tolist())
+            hidden = np.stack([prefix_logits(prefix, HIDDEN_DIM) for prefix in prefixes])
         self.step_time_s += time.perf_counter() - began
-        return StepOutput(self._logits[: len(batch.output_rows)])
+        return StepOutput(self._logits[: len(batch.output_rows)], hidden=hidden)
 
     def cancel_step(self) -> None:
         self._cancel.set()
@@ -163,7 +169,8 @@ class ScriptedModel:
             self._ids[blocks, slots % self.block_size] = _LOST if lost else batch.token_ids[first:last]
             self._positions[blocks, slots % self.block_size] = batch.positions[first:last]
 
-    def _output(self, batch: Batch, row: int, logits: npt.NDArray[np.float32]) -> None:
+    def _prefix(self, batch: Batch, row: int) -> npt.NDArray[np.int32]:
+        """The token ids found in a row's slots and those below."""
         s = int(np.searchsorted(batch.row_starts, row, side="right")) - 1
         length = int(batch.context_lens[s]) + row - int(batch.row_starts[s]) + 1
         slots = np.arange(length)
@@ -175,6 +182,10 @@ class ScriptedModel:
             assert not len(wrong), (
                 f"slot {wrong[0]} of a sequence of {length} holds id {ids[wrong[0]]} of position {positions[wrong[0]]}"
             )
+        return ids
+
+    def _output(self, batch: Batch, row: int, logits: npt.NDArray[np.float32]) -> None:
+        ids = self._prefix(batch, row)
         logits[:] = prefix_logits(ids, self.vocab_size)
         if self.script is not None and (token := self.script(tuple(ids.tolist()))) is not None:
             logits[token] += 20.0

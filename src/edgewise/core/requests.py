@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from edgewise.core.sampling import SamplingParams
 
 FinishReason = str
 """One of "stop", "length", "cancelled", "error"."""
+
+Pooling = Literal["last", "mean"]
+"""How the hidden states of a prompt become one vector: the last token's, or the mean of all."""
 
 
 class RequestState(enum.Enum):
@@ -68,6 +71,7 @@ class GenerationRequest:
     )
     bad_word_ids: tuple[tuple[int, ...], ...] = ()  # tokenised sampling.bad_words
     constraint: Callable[[], TokenConstraint] | None = None  # makes the first sequence's grammar state
+    pooling: Pooling | None = None  # an embedding of the prompt is wanted, and no token; sampling then says nothing
     arrival_s: float = 0.0  # time.monotonic() when accepted
 
 
@@ -107,6 +111,7 @@ class TokenEvent:
     error: Exception | None = None
     num_cached_tokens: int = 0
     timings: RequestTimings | None = None  # on a choice's last event
+    embedding: npt.NDArray[np.float32] | None = None  # f32[E], where pooling was asked for: the only event
 
 
 TokenSink = Callable[[TokenEvent], None]

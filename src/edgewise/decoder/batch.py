@@ -58,6 +58,9 @@ class Batch:
     context_lens: Int32Array  # i32[S]: slots filled before this step
     block_tables: Int32Array  # i32[S, M]: entries past a sequence's last block are undefined
     output_rows: Int32Array  # i32[R], ascending: rows whose logits are wanted
+    hidden_rows: Int32Array | None = (
+        None  # i32[N], ascending: rows whose hidden states after the final norm are wanted
+    )
     embeddings: EmbeddingRows | None = None
     parents: Int32Array | None = (
         None  # i32[T]: row within the batch that a row follows, -1: the context; None: the row before
@@ -78,10 +81,12 @@ class StepOutput:
 
     logits: f32[R, V], a writable view of the decoder's memory in the order of `output_rows`, valid until the next step.
     cancelled: the step was cut short by `cancel_step`; logits are then empty and the KV of its rows is undefined.
+    hidden: f32[N, E], the caller's own, in the order of `hidden_rows`; None where none were wanted.
     """
 
     logits: Float32Array
     cancelled: bool = False
+    hidden: Float32Array | None = None
 
 
 class DecoderRunner(Protocol):

@@ -46,6 +46,12 @@ def _attention_of(layer: LayerSpec) -> AttentionSpec:
     return layer.mixer
 
 
+def norm_of(spec: DecoderSpec, weights: Weights, name: str, width: int) -> Norm:
+    """A norm of the model by name: (kind, weight, bias, eps)."""
+    bias = weights.optional_vector(f"{name}.bias", width, present=spec.norm == "layer")
+    return (spec.norm, weights.vector(f"{name}.weight", width), bias, spec.norm_eps)
+
+
 @dataclass(slots=True)
 class _Compiler:
     """Appends a model's operations; `buffers` and `tables` share storage between layers."""
@@ -72,11 +78,9 @@ class _Compiler:
         return self.tables[rope]
 
     def norm(self, name: str, width: int) -> Norm:
-        bias = self.weights.optional_vector(f"{name}.bias", width, present=self.spec.norm == "layer")
-        weight = self.weights.vector(f"{name}.weight", width)
-        return (self.spec.norm, weight, bias, self.spec.norm_eps)
+        return norm_of(self.spec, self.weights, name, width)
 
-    def run(self) -> None:
+    def run(self) -> int:
         spec, program = self.spec, self.program
         x = program.buffer(spec.embed_dim)
         for layer in spec.layers:  # tables come first: they are filled once, before the layers read them
@@ -87,6 +91,7 @@ class _Compiler:
             self.attention(index, layer, x)
             self.mlp(index, layer, x)
         self.head(x, embed)
+        return x
 
     def attention(self, index: int, layer: LayerSpec, x: int) -> None:
         spec, a, name = self.spec, _attention_of(layer), f"layers.{index}.attn"
@@ -170,10 +175,12 @@ class _Compiler:
 
 def compile_program(
     program: _native.Program, spec: DecoderSpec, weights: Weights, window: int | None = None
-) -> None:
+) -> int:
     """Append the whole model to an empty `program`, for sequences of up to `window` tokens (None: the model's own window).
+
+    Returns the buffer that holds, after a run, the hidden states of all rows as the last layer left them.
 
     Raises UnsupportedModelError for a feature the decoder lacks, EngineDirError for missing or misshapen tensors.
     """
     check_supported(spec)
-    _Compiler(program, spec, weights, window or spec.max_positions).run()
+    return _Compiler(program, spec, weights, window or spec.max_positions).run()

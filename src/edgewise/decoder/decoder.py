@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from edgewise import _native
 from edgewise.decoder.batch import Batch, StepOutput
-from edgewise.decoder.compile import cache_layers, compile_program
+from edgewise.decoder.compile import cache_layers, compile_program, norm_of
 from edgewise.decoder.weights import Weights
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ class Decoder:
             self._pool, config.isa, config.max_rows, config.max_outputs, self._cache
         )
         weights = Weights(engine_dir, huge_pages=config.huge_pages)
-        compile_program(self._program, self.spec, weights, config.max_model_len)
+        self._last_layer = compile_program(self._program, self.spec, weights, config.max_model_len)
+        self._final_norm = norm_of(self.spec, weights, "final_norm", self.spec.embed_dim)
 
     @property
     def pool(self) -> _native.Pool:
@@ -82,8 +83,19 @@ class Decoder:
             batch.token_ids, batch.positions, batch.row_starts, batch.context_lens, batch.block_tables,
             batch.output_rows, embeddings,
         )  # fmt: skip
-        wanted = len(batch.output_rows) if finished else 0
-        return StepOutput(logits=self._program.logits(wanted), cancelled=not finished)
+        if not finished:
+            return StepOutput(logits=self._program.logits(0), cancelled=True)
+        logits = self._program.logits(len(batch.output_rows))
+        return StepOutput(logits, hidden=None if batch.hidden_rows is None else self._hidden(batch))
+
+    def _hidden(self, batch: Batch) -> npt.NDArray[np.float32]:
+        """Hidden states after the final norm, f32[N, E], by the kernel that the head's norm is made with."""
+        assert batch.hidden_rows is not None
+        wanted = self._program.rows(self._last_layer, batch.num_rows)[batch.hidden_rows]
+        kind, weight, bias, eps = self._final_norm
+        for row in wanted:
+            _native.norm(self._program.isa, kind, row, weight, bias, eps, row)
+        return wanted
 
     def cancel_step(self) -> None:
         """Ask the step in progress to stop between two operations; its output is then void."""

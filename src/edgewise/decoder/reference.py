@@ -36,17 +36,20 @@ class ReferenceDecoder:
     def logits(self, token_ids: npt.NDArray[np.int32]) -> Array:
         """Logits [T, V] of every position of one text."""
         spec = self.spec
-        embed = self._get("embed.weight")
-        x = embed[token_ids] * self.dtype(spec.embed_scale)
-        for index, layer in enumerate(spec.layers):
-            x = self._residual(x, self._attention(index, layer, x), layer, f"layers.{index}.attn")
-            x = self._residual(x, self._mlp(index, layer.mlp, x), layer, f"layers.{index}.mlp")
-        x = self._norm(x, "final_norm")
-        head = embed if spec.tied_head else self._get("head.weight")
-        y = x @ head.T
+        head = self._get("embed.weight" if spec.tied_head else "head.weight")
+        y = self.hidden(token_ids) @ head.T
         if spec.head_bias:
             y = y + self._get("head.bias")
         return self._cap(y * self.dtype(spec.logit_scale), spec.logit_soft_cap)
+
+    def hidden(self, token_ids: npt.NDArray[np.int32]) -> Array:
+        """Hidden states [T, E] of every position after the final norm."""
+        spec = self.spec
+        x = self._get("embed.weight")[token_ids] * self.dtype(spec.embed_scale)
+        for index, layer in enumerate(spec.layers):
+            x = self._residual(x, self._attention(index, layer, x), layer, f"layers.{index}.attn")
+            x = self._residual(x, self._mlp(index, layer.mlp, x), layer, f"layers.{index}.mlp")
+        return self._norm(x, "final_norm")
 
     def _get(self, name: str) -> Array:
         return np.asarray(self._tensor(name), dtype=self.dtype)

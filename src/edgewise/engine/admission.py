@@ -18,8 +18,8 @@ def check_request(request: GenerationRequest, vocab_size: int, max_model_len: in
     if not len(prompt):
         raise InvalidRequestError("the prompt is empty", param="prompt_token_ids")
     sampling = request.sampling
-    first_output = 0 if sampling.max_tokens == 0 else 1
-    if len(prompt) + first_output > max_model_len:
+    num_generated = 0 if sampling.max_tokens == 0 or request.pooling is not None else 1  # at least
+    if len(prompt) + num_generated > max_model_len:
         raise ContextLengthError(prompt_tokens=len(prompt), max_model_len=max_model_len)
     low, high = int(prompt.min()), int(prompt.max())
     _check_ids("prompt_token_ids", (low, high), vocab_size)
@@ -28,6 +28,8 @@ def check_request(request: GenerationRequest, vocab_size: int, max_model_len: in
     _check_ids("allowed_token_ids", sampling.allowed_token_ids or (), vocab_size)
     for word in request.bad_word_ids:
         _check_ids("bad_words", word, vocab_size)
+    if request.pooling is not None and (sampling.n != 1 or sampling.prompt_logprobs is not None):
+        raise InvalidRequestError("an embedding has one choice and no log probabilities", param="pooling")
     if request.outputs_from is not None and not 0 <= request.outputs_from < len(prompt):
         raise InvalidRequestError(
             f"outputs_from must be a position of the prompt, 0 to {len(prompt) - 1}; got {request.outputs_from}",

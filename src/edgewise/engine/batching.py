@@ -24,6 +24,7 @@ class BatchBuilder:
         row = 0
         row_starts, context_lens = [0], []
         output_rows: list[int] = []
+        hidden_rows: list[int] = []
         tables = np.empty((len(chunks), max([chunk.seq.num_blocks for chunk in chunks])), np.int32)
         for i, chunk in enumerate(chunks):
             seq, num_rows = chunk.seq, chunk.num_rows
@@ -38,7 +39,8 @@ class BatchBuilder:
             tables[i, : seq.num_blocks] = seq.block_table[: seq.num_blocks]
             context_lens.append(start)
             row_starts.append(row)
-            output_rows.extend(range(row - chunk.num_outputs, row))
+            wanted = output_rows if seq.pooler is None else hidden_rows
+            wanted.extend(range(row - chunk.num_outputs, row))
         return Batch(
             token_ids=token_ids[:row],
             positions=positions[:row],
@@ -46,4 +48,5 @@ class BatchBuilder:
             context_lens=np.array(context_lens, np.int32),
             block_tables=tables,
             output_rows=np.array(output_rows, np.int32),
+            hidden_rows=np.array(hidden_rows, np.int32) if hidden_rows else None,
         )

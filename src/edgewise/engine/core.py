@@ -17,6 +17,7 @@ from edgewise.decoder.batch import DecoderRunner, StepFailedError, StepOutput
 from edgewise.engine.batching import BatchBuilder
 from edgewise.engine.config import EngineConfig
 from edgewise.engine.kv_cache import KvCache
+from edgewise.engine.pooling import Pooler
 from edgewise.engine.records import StepRecord
 from edgewise.engine.request_book import OnRequest, RequestBook
 from edgewise.engine.sampler import Pick, Sampler
@@ -150,10 +151,14 @@ class EngineCore:
     def _advance(self, plan: StepPlan, output: StepOutput) -> None:
         """Record computed KV, gather prompt outputs, and sample for every sequence that has nothing pending."""
         picks: list[Pick] = []
-        row = 0
+        row = hidden_row = 0
         for chunk in plan.chunks:
             seq = chunk.seq
             self.kv.advance(seq, chunk.num_rows)
+            if seq.pooler is not None:
+                self._take_hidden(seq, seq.pooler, output.hidden, hidden_row, chunk.num_outputs)
+                hidden_row += chunk.num_outputs
+                continue
             end = row + chunk.num_outputs
             complete = seq.num_pending == 0
             if (num_prompt_rows := chunk.num_outputs - complete) > 0:
@@ -165,6 +170,25 @@ class EngineCore:
                     picks.append(Pick(seq, end - 1))
             row = end
         self._pick_tokens(picks, output.logits)
+
+    def _take_hidden(
+        self,
+        seq: Sequence,
+        pooler: Pooler,
+        hidden: npt.NDArray[np.float32] | None,
+        first: int,
+        num_rows: int,
+    ) -> None:
+        """Pool the hidden states of a chunk. With the last of its prompt the request is complete."""
+        if num_rows:
+            assert hidden is not None, "the decoder gives hidden states where they are asked for"
+            pooler.add(hidden[first : first + num_rows])
+            seq.next_prompt_output = min(seq.next_prompt_output, seq.num_prompt) + num_rows
+        if seq.num_pending == 0:
+            self.kv.record_tail(seq)
+            self._prefix_queries_tokens += seq.num_prompt
+            self._prefix_hits_tokens += seq.owner.num_cached_tokens
+            self.book.finish(seq, "stop", embedding=pooler.result())
 
     def _complete_prefill(self, seq: Sequence, row: int, picks: list[Pick]) -> None:
         """A prompt is computed: from here on every step gives a token. The first time, the other choices branch off."""

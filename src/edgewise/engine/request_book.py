@@ -10,6 +10,9 @@ import logging
 import time
 from collections.abc import Callable
 
+import numpy as np
+import numpy.typing as npt
+
 from edgewise.core.requests import FinishReason, RequestTimings, TokenEvent, TokenLogprob
 from edgewise.engine.records import EngineListener, RequestRecord, StepRecord
 from edgewise.engine.scheduler import Scheduler
@@ -58,6 +61,7 @@ class RequestBook:
         logprobs: tuple[TokenLogprob, ...] | None = None,
         *,
         stop_token_id: int | None = None,
+        embedding: npt.NDArray[np.float32] | None = None,
     ) -> None:
         """End a choice with its last tokens; the request with it, when no other choice is left."""
         owner = seq.owner
@@ -74,6 +78,7 @@ class RequestBook:
             stop_token_id=stop_token_id,
             num_cached_tokens=owner.num_cached_tokens,
             timings=timings,
+            embedding=embedding,
         )
         last = owner.unfinished == 0
         if last:

@@ -23,7 +23,8 @@ from edgewise.engine.waiting import WaitingQueue
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The next `num_rows` pending tokens of a sequence; the last `num_outputs` of them have wanted outputs."""
+    """The next `num_rows` pending tokens of a sequence; the last `num_outputs` of them have wanted outputs: logits, or hidden
+    states where the sequence is pooled."""
 
     seq: Sequence
     num_rows: int
@@ -38,7 +39,7 @@ class StepPlan:
     num_decode: int = 0
     num_rows: int = 0
     num_decode_rows: int = 0
-    num_outputs: int = 0
+    num_outputs: int = 0  # rows with logits
     preempted: int = 0
 
     def prefill_request_ids(self) -> frozenset[str]:
@@ -48,7 +49,8 @@ class StepPlan:
     def add(self, seq: Sequence, num_rows: int, num_outputs: int) -> None:
         self.chunks.append(Chunk(seq, num_rows, num_outputs))
         self.num_rows += num_rows
-        self.num_outputs += num_outputs
+        if seq.pooler is None:
+            self.num_outputs += num_outputs
 
 
 class Scheduler:
@@ -153,6 +155,8 @@ class Scheduler:
     def _chunk(self, seq: Sequence, max_rows: int, max_outputs: int) -> tuple[int, int]:
         """Rows and outputs of the next chunk within both bounds."""
         before_outputs = seq.first_output - seq.num_computed  # rows without outputs come first
+        if seq.pooler is not None:  # hidden states are there for every row
+            max_outputs = max_rows
         num_rows = min(seq.num_pending, max_rows, before_outputs + max_outputs)
         return num_rows, max(0, num_rows - before_outputs)
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgewise.core.requests import FinishReason, GenerationRequest, TokenConstraint, TokenLogprob, TokenSink
+from edgewise.engine.pooling import Pooler
 from edgewise.engine.prefix_tree import Node, token_symbols
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Sequence:
     __slots__ = (
         "_token_ids", "block_table", "cache_epoch", "choice", "constraint", "first_token_s", "last_token_s", "max_tokens",
         "next_prompt_output", "node", "num_blocks", "num_committed", "num_computed", "num_computed_before", "num_generated",
-        "num_prompt", "num_tokens", "output_ids", "owner", "phase", "rank", "salt", "sampler", "shares_tail",
+        "num_prompt", "num_tokens", "output_ids", "owner", "phase", "pooler", "rank", "salt", "sampler", "shares_tail",
         "stop_ids",
     )  # fmt: skip
 
@@ -115,6 +116,9 @@ class Sequence:
             and first_output < self.num_prompt - 1
         ):
             self.next_prompt_output = first_output
+        self.pooler = None if request.pooling is None else Pooler()
+        if request.pooling == "mean":
+            self.next_prompt_output = 0
         self.stop_ids = frozenset(request.sampling.stop_token_ids)
         if not request.sampling.ignore_eos:
             self.stop_ids |= request.eos_token_ids
