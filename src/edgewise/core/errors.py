@@ -53,6 +53,7 @@ class ContextLengthError(InvalidRequestError):
         )
         self.prompt_tokens = prompt_tokens
         self.max_model_len = max_model_len
+        self.at_least = at_least
 
 
 class RequestCancelledError(EdgewiseError):

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from edgewise.server.formats import ChatFormat, CompletionFormat
 from edgewise.server.generate import generate
+from edgewise.server.messages_format import MessagesFormat, count_tokens
 from edgewise.server.options import ServerOptions
 
 
@@ -14,6 +15,7 @@ def generation_router(options: ServerOptions) -> APIRouter:
     router = APIRouter()
     chat = ChatFormat()
     completion = CompletionFormat(options.max_choices)
+    message = MessagesFormat()
 
     @router.post("/v1/chat/completions")
     @router.post("/chat/completions")
@@ -24,5 +26,11 @@ def generation_router(options: ServerOptions) -> APIRouter:
     @router.post("/completions")
     async def completions(request: Request) -> Response:
         return await generate(request, completion)
+
+    @router.post("/v1/messages")
+    async def messages(request: Request) -> Response:
+        return await generate(request, message)
+
+    router.add_api_route("/v1/messages/count_tokens", count_tokens, methods=["POST"])
 
     return router
