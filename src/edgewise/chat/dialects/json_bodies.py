@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from edgewise.chat.dialects.arguments import ArgumentWriter, dumped
 from edgewise.chat.dialects.form import WrittenCall
@@ -12,7 +13,7 @@ from edgewise.chat.dialects.literals import LiteralReader
 from edgewise.chat.dialects.parsing import Parsing
 from edgewise.chat.dialects.reader import MalformedError, Reader, Step
 from edgewise.chat.dialects.rules import sequence
-from edgewise.core.chat import CUSTOM_SCHEMA, ToolDefinition
+from edgewise.core.chat import CUSTOM_INPUT, CUSTOM_SCHEMA, ToolDefinition
 from edgewise.core.grammar import Json, Regex, Rule, Text
 
 NAME_KEYS = ("name", "tool_name")
@@ -21,15 +22,24 @@ NAME = re.compile(r"[\w.:/-]{1,256}")
 
 
 def argument_schema(tool: ToolDefinition) -> Json:
-    """The rule of a tool's arguments as one JSON object."""
+    """The rule of a tool's arguments as one JSON object. A custom tool's text is bound by its regular expression, if it has one."""
     if tool.kind == "custom":
-        return Json(CUSTOM_SCHEMA, path=tool.path)
+        return Json(custom_schema(tool), path=tool.path)
     schema = tool.parameters if tool.parameters is not None else {"type": "object", "properties": {}}
     return Json(
         {"type": "object", **schema} if "type" not in schema and "$ref" not in schema else schema,
         path=f"{tool.path}.parameters",
         strict=bool(tool.strict),
     )
+
+
+def custom_schema(tool: ToolDefinition) -> dict[str, Any]:
+    """The schema of a custom tool's one argument."""
+    custom = tool.custom_format or {}
+    if custom.get("syntax") != "regex" or not isinstance(custom.get("definition"), str):
+        return CUSTOM_SCHEMA
+    bound = {"type": "string", "pattern": f"^(?:{custom['definition']})$"}
+    return {**CUSTOM_SCHEMA, "properties": {CUSTOM_INPUT: bound}}
 
 
 def read_object(reader: Reader, out: ArgumentWriter) -> Step[None]:
@@ -203,7 +213,7 @@ class NamedJson:
         return (*re.split(r"\{name\}|\{index\}", self.head), self.tail, *self.head_ends)
 
     def start(self, tool: ToolDefinition) -> str:
-        return self.head.replace("{name}", tool.name).partition("{index}")[0]
+        return self.head.partition("{name}")[0] + tool.name
 
     def write(self, call: WrittenCall) -> str:
         head = self.head.replace("{name}", call.name).replace("{index}", str(call.index))

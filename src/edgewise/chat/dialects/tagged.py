@@ -17,10 +17,10 @@ from edgewise.chat.dialects.form import WrittenCall
 from edgewise.chat.dialects.parsing import Parsing
 from edgewise.chat.dialects.raw_value import RawValue
 from edgewise.chat.dialects.reader import MalformedError, Reader, Step
-from edgewise.chat.dialects.rules import sequence
-from edgewise.chat.dialects.schema import EXAMPLES, Parameter, ToolSchema, kind_of, text_choices
+from edgewise.chat.dialects.schema import EXAMPLES, kind_of
+from edgewise.chat.dialects.tagged_rules import TagTexts, call_rule
 from edgewise.core.chat import ToolDefinition
-from edgewise.core.grammar import Json, OneOf, RawText, Regex, Repeat, Rule, Text
+from edgewise.core.grammar import Rule
 
 NAME = re.compile(r"[^\s<>\[\]{}\"'()|｜]*")
 PLACE = re.compile(r"\{(\w+)\}")
@@ -138,53 +138,12 @@ class Tagged:
     # -- rules
 
     def rule(self, tool: ToolDefinition, end: str) -> Rule:
-        schema = ToolSchema(tool)
-        head, tail, _, _ = self._parts
-        before, number, after = head.replace("{name}", tool.name).partition("{index}")
-        parts: list[Rule] = [Text(before), Regex("[0-9]{1,4}") if number else Text(""), Text(after)]
-        for parameter in schema.parameters.values():
-            rule = self._parameter_rule(tool, schema, parameter, end)
-            parts.append(rule if parameter.required else Repeat(rule, 0, 1))
-        if schema.open_ended:
-            parts.append(Repeat(self._any_parameter(end)))
-        return sequence(*parts, Text(tail))
-
-    def _parameter_rule(
-        self, tool: ToolDefinition, schema: ToolSchema, parameter: Parameter, end: str
-    ) -> Rule:
-        value, kind = self._value_rule(tool, schema, parameter, end)
-        before, kind_place, after = self._parts[2].replace("{key}", parameter.name).partition("{type}")
-        return sequence(
-            Text(before), kind if kind_place else Text(""), Text(after), value, Text(self._parts[3])
-        )
-
-    def _value_rule(
-        self, tool: ToolDefinition, schema: ToolSchema, parameter: Parameter, end: str
-    ) -> tuple[Rule, Rule]:
-        """The value, and what its tag says of its type."""
-        inner = schema.standalone(parameter.schema)
-        choices = text_choices(inner)
-        if choices and not any(stop in choice for choice in choices for stop in self._stops(end)):
-            return OneOf(tuple(Text(choice) for choice in choices)), Text(self.type_of(""))
-        if not parameter.kinds or "string" in parameter.kinds:
-            return RawText(self._stops(end)), Text(self.type_of(""))
-        path = f"{tool.path}.parameters.properties.{parameter.name}"
-        kinds = sorted({self.type_of(EXAMPLES[kind]) for kind in parameter.kinds if kind in EXAMPLES})
-        return Json(inner, path=path, strict=bool(tool.strict)), OneOf(tuple(Text(kind) for kind in kinds))
-
-    def _any_parameter(self, end: str) -> Rule:
-        before, kind_place, after = self._parts[2].partition("{type}")
-        start, rest = before.split("{key}")
-        kind = Text(self.type_of("")) if kind_place else Text("")
-        value = RawText(self._stops(end))
-        return sequence(
-            Text(start),
-            Regex("[A-Za-z0-9_.-]{1,64}"),
-            Text(rest),
-            kind,
-            Text(after),
-            value,
-            Text(self._parts[3]),
+        head, tail, before, after = self._parts
+        before_key, before_value = before.split("{key}")
+        stops = self._stops(end)
+        return call_rule(
+            TagTexts(head, tail, before_key, before_value, after, stops, self.lines_optional, self.type_of),
+            tool,
         )
 
     def _stops(self, end: str) -> tuple[str, ...]:

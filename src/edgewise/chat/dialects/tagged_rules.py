@@ -1,0 +1,119 @@
+"""The schema of a tool laid out as tags: what a tagged call may look like.
+
+A value of plain text may hold its own closing tag, so what ends it is that tag together with what follows, written as one text. A rule
+for a parameter therefore comes in two kinds: followed by the next parameter's tag, or by the end of the call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgewise.chat.dialects.rules import NOTHING, one_of, optional, sequence
+from edgewise.chat.dialects.schema import EXAMPLES, Parameter, ToolSchema, text_choices
+from edgewise.core.chat import ToolDefinition
+from edgewise.core.grammar import Json, RawText, Regex, Repeat, Rule, Text
+
+KEY = Regex("[A-Za-z0-9_.-]{1,64}")
+NUMBER = Regex("[0-9]{1,4}")
+
+
+@dataclass(frozen=True, slots=True)
+class TagTexts:
+    """The fixed texts of a tagged call. `stops`: what no value may hold. `loose`: line breaks between tags may be left out."""
+
+    head: str  # up to the parameters; may hold {name}, {index}
+    tail: str  # after the parameters
+    before_key: str
+    before_value: str  # from the key to the value; may hold {type}
+    after_value: str
+    stops: tuple[str, ...]
+    loose: bool
+    type_of: Callable[[Any], str]
+
+    def fixed(self, text: str) -> Rule:
+        """A fixed text as a rule."""
+        if not self.loose:
+            return Text(text)
+        parts = [optional(Text(part)) if part == "\n" else Text(part) for part in re.split("(\n)", text)]
+        return sequence(*parts)
+
+
+def call_rule(texts: TagTexts, tool: ToolDefinition) -> Rule:
+    """A call of `tool`, its parameters in the schema's order, those not required perhaps missing."""
+    schema = ToolSchema(tool)
+    before, number, after = texts.head.replace("{name}", tool.name).partition("{index}")
+    head = sequence(texts.fixed(before), NUMBER if number else NOTHING, texts.fixed(after))
+    parameters = list(schema.parameters.values())
+    if schema.open_ended:
+        given = _open_ended(texts)
+    elif parameters:
+        given = _from(texts, [(_Value(texts, tool, schema, each), each.required) for each in parameters])
+    else:
+        return sequence(head, texts.fixed(texts.tail))
+    given = sequence(texts.fixed(texts.before_key), given)
+    if any(parameter.required for parameter in parameters):
+        return sequence(head, given)
+    return sequence(head, one_of([given, texts.fixed(texts.tail)]))
+
+
+def _from(texts: TagTexts, values: Sequence[tuple[_Value, bool]]) -> Rule:
+    """The parameters from the first of `values` on, at least one, to the end of the call; the first tag is written up to its key."""
+    (value, required), rest = values[0], values[1:]
+    if not rest:
+        return value.last()
+    first = value.followed()
+    more = sequence(first if required else optional(first), _from(texts, rest))
+    may_end = not any(needed for _, needed in rest)
+    return one_of([value.last(), more]) if may_end else more
+
+
+def _open_ended(texts: TagTexts) -> Rule:
+    """Parameters of any name, as text."""
+    kind = Text(texts.type_of(""))
+    before, place, after = texts.before_value.partition("{type}")
+    head = sequence(
+        KEY, texts.fixed(before), kind if place else NOTHING, texts.fixed(after), RawText(texts.stops)
+    )
+    followed = sequence(head, texts.fixed(texts.after_value + texts.before_key))
+    return sequence(Repeat(followed), head, texts.fixed(texts.after_value + texts.tail))
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """One parameter from its key on."""
+
+    texts: TagTexts
+    tool: ToolDefinition
+    schema: ToolSchema
+    parameter: Parameter
+
+    def followed(self) -> Rule:
+        """Up to the next parameter's key."""
+        return sequence(self._value(), self.texts.fixed(self.texts.after_value + self.texts.before_key))
+
+    def last(self) -> Rule:
+        """Up to the end of the call."""
+        return sequence(self._value(), self.texts.fixed(self.texts.after_value + self.texts.tail))
+
+    def _value(self) -> Rule:
+        value, kinds = self._typed_value()
+        before, place, after = self.texts.before_value.partition("{type}")
+        kind = one_of([Text(each) for each in kinds]) if place else NOTHING
+        return sequence(
+            Text(self.parameter.name), self.texts.fixed(before), kind, self.texts.fixed(after), value
+        )
+
+    def _typed_value(self) -> tuple[Rule, list[str]]:
+        """The value, and what its tag may say of its type."""
+        inner = self.schema.standalone(self.parameter.schema)
+        choices = text_choices(inner)
+        if choices and not any(stop in choice for choice in choices for stop in self.texts.stops):
+            return one_of([Text(choice) for choice in choices]), [self.texts.type_of("")]
+        if not self.parameter.kinds or "string" in self.parameter.kinds:
+            return RawText(self.texts.stops), [self.texts.type_of("")]
+        path = f"{self.tool.path}.parameters.properties.{self.parameter.name}"
+        kinds = {self.texts.type_of(EXAMPLES[kind]) for kind in self.parameter.kinds & EXAMPLES.keys()}
+        return Json(inner, path=path, strict=bool(self.tool.strict)), sorted(kinds)
