@@ -36,22 +36,6 @@ def body(*messages: Any, **fields: Any) -> dict[str, Any]:
         (body({"role": "user", "content": [{"type": "text", "text": 1}]}), "messages[0].content[0].text"),
         (body({"role": "user", "content": [{"type": "hologram"}]}), "messages[0].content[0].type"),
         (
-            body(
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "text", "text": "x"},
-                        {"type": "image_url", "image_url": {"url": "file:///etc/hostname"}},
-                    ],
-                }
-            ),
-            "messages[0].content[1]",
-        ),
-        (
-            body({"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}),
-            "messages[0].content[0]",
-        ),
-        (
             body({"role": "user", "content": "x", "tool_calls": [{"function": {"name": "f"}}]}),
             "messages[0].tool_calls",
         ),
@@ -102,19 +86,15 @@ def body(*messages: Any, **fields: Any) -> dict[str, Any]:
         (body(stream=True, stream_options={"include_usage": 1}), "stream_options.include_usage"),
         (body(stream=True, prompt_logprobs=1), "prompt_logprobs"),
         (body(stream_interval=0), "stream_interval"),
-        (body(tools=[{"type": "function", "function": {"name": "f"}}]), "tools"),
         (body(tool_choice="required"), "tool_choice"),
-        (body(tool_choice={"type": "function", "function": {"name": "f"}}), "tool_choice"),
+        (body(tool_choice={"type": "function", "function": {"name": "f"}}), "tool_choice.function.name"),
         (body(tool_choice="sometimes"), "tool_choice"),
-        (body(response_format={"type": "json_object"}), "response_format"),
-        (body(response_format={"type": "json_schema", "json_schema": {}}), "response_format"),
+        (
+            body(response_format={"type": "json_schema", "json_schema": {}}),
+            "response_format.json_schema.schema",
+        ),
         (body(response_format={"type": "poem"}), "response_format.type"),
         (body(response_format={}), "response_format.type"),
-        (
-            body(structured_outputs={"json": {}}, x=1) | {"structured_outputs": {"regex": "a"}},
-            "structured_outputs",
-        ),
-        (body(guided_choice=["a"]), "guided_choice"),
         (body(use_beam_search=True), "use_beam_search"),
         (body(chat_template="{{ 1 }}"), "chat_template"),
         (body(chat_template_kwargs={"chat_template": "x"}), "chat_template_kwargs.chat_template"),

@@ -48,7 +48,7 @@ def test_prompts_come_in_every_shape(prompt: Any, prompts: Any):
         ({"prompt": [1], "suffix": "b"}, "suffix"),
         ({"prompt": "a", "stop": []} | {"best_of": 0}, "best_of"),
         ({"prompt": "a", "prompt_embeds": "x"}, "prompt_embeds"),
-        ({"prompt": "a", "response_format": {"type": "json_object"}}, "response_format"),
+        ({"prompt": "a", "response_format": {"type": "json_schema"}}, "response_format.schema"),
         ({"prompt": "a", "request_id": 5}, "request_id"),
     ],
 )

@@ -116,7 +116,7 @@ def test_reasoning_and_calls_have_deltas_of_their_own():
         Finish(0, "tool_calls", Usage()),
     ]
     deltas = [c["choices"][0]["delta"] for c in chunks(chat_stream(ReplyOptions(stream=True), events))]
-    assert deltas[1] == {"reasoning": "hm"}
+    assert deltas[1] == {"reasoning": "hm", "reasoning_content": "hm"}
     opening, first, second, other, more = (d["tool_calls"][0] for d in deltas[2:7])
     assert opening == {
         "index": 0,

@@ -25,10 +25,11 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class MediaPart:
-    """An image, audio or video part as it came; refused by name until a model can take it."""
+    """An image, audio or video part as it came; refused by name until a model can take it. `path` is its place in the request."""
 
     kind: Literal["image", "audio", "video", "document"]
     source: dict[str, Any]
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,8 @@ class ChatRequest:
     """A chat request of any API after parsing: what to render, how to sample, what to send back.
 
     `sampling` holds only the fields the request gave; the server fills in defaults (`pipeline/defaults.py`).
+    `apply_chat_template` False: the contents of the messages, joined, are the prompt as it stands. `reuse_context` False: nothing cached is
+    used, and nobody else finds what this request computes.
     """
 
     messages: tuple[Message, ...]
@@ -135,7 +138,10 @@ class ChatRequest:
     include_usage: bool = False
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    apply_chat_template: bool = True
+    chat_template: str | None = None  # stands in for the model's; only where the server trusts requests so far
     template_kwargs: dict[str, Any] = field(default_factory=dict)
+    reuse_context: bool = True
     priority: int = 0
     cache_salt: str = ""
     ignored_fields: tuple[str, ...] = ()

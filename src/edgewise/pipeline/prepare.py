@@ -124,7 +124,7 @@ class Preparer:
         for message in request.messages:
             for part in message.parts:
                 if isinstance(part, MediaPart):
-                    path = f"messages[{message.index}].content"
+                    path = part.path or f"messages[{message.index}].content"
                     raise InvalidRequestError(
                         f"{path} holds {part.kind} input; this model takes text only", param=path
                     )

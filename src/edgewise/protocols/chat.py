@@ -13,18 +13,23 @@ from edgewise.core.sampling import MAX_LOGPROBS, UNLIMITED
 from edgewise.protocols.fields import Fields
 from edgewise.protocols.logprobs import LogprobWriter
 from edgewise.protocols.messages import read_messages, trailing_turn
+from edgewise.protocols.reasoning_fields import read_reasoning
 from edgewise.protocols.reply import (
     Choice,
     PromptEcho,
     Reply,
     ReplyHead,
     ReplyOptions,
+    ReplyPart,
     encode_usage,
     read_reply_options,
 )
 from edgewise.protocols.sampling import check_sampling, read_max_tokens, read_sampling, refuse_unavailable
+from edgewise.protocols.structured import ignored_options, read_output_format
+from edgewise.protocols.tools import read_tools
 
 MAX_CACHE_SALT_CHARS = 1024
+MAX_TEMPLATE_CHARS = 1 << 18
 _RESERVED_KWARGS = ("messages", "tools", "chat_template", "tokenize")
 
 
@@ -36,12 +41,42 @@ class ParsedChat:
     reply: ReplyOptions
 
 
-def parse_request(body: object) -> ParsedChat:
-    """A decoded JSON body -> what it asks. Raises InvalidRequestError with the dotted `param`."""
+def parse_request(body: object, *, trust_template: bool = False) -> ParsedChat:
+    """A decoded JSON body -> what it asks. Raises InvalidRequestError with the dotted `param`.
+
+    `trust_template`: the request may bring a chat template of its own.
+    """
     fields = Fields.of(body, "")
     refuse_unavailable(fields)
-    _refuse_here(fields)
+    _refuse_modalities(fields)
     messages, opens, continues = trailing_turn(read_messages(fields), fields)
+    asked = read_tools(fields)
+    sampling, reply = _read_sampling_and_reply(fields)
+    chat = ChatRequest(
+        messages=messages,
+        model=fields.string("model") or "",
+        sampling=sampling,
+        tools=asked.tools,
+        tool_choice=asked.choice,
+        output_format=read_output_format(fields),
+        reasoning=read_reasoning(fields),
+        stream=reply.stream,
+        include_usage=reply.include_usage,
+        add_generation_prompt=opens,
+        continue_final_message=continues,
+        apply_chat_template=fields.boolean("apply_chat_template", True),
+        chat_template=_read_template(fields, trust_template),
+        template_kwargs=read_template_kwargs(fields),
+        reuse_context=fields.boolean("reuse_context", True),
+        priority=fields.integer("priority", low=-(2**63), high=2**63 - 1) or 0,
+        cache_salt=fields.string("cache_salt", max_len=MAX_CACHE_SALT_CHARS) or "",
+        extra={"add_special_tokens": fields.boolean("add_special_tokens")},
+    )
+    ignored = (*_without_effect(fields), *ignored_options(fields), *fields.unread())
+    return ParsedChat(replace(chat, ignored_fields=ignored), replace(reply, legacy_calls=asked.legacy))
+
+
+def _read_sampling_and_reply(fields: Fields) -> tuple[dict[str, Any], ReplyOptions]:
     sampling = read_sampling(fields)
     if (limit := read_max_tokens(fields, "max_completion_tokens", "max_tokens", low=1)) is not None:
         sampling["max_tokens"] = limit
@@ -49,28 +84,25 @@ def parse_request(body: object) -> ParsedChat:
     reply = replace(read_reply_options(fields, sampling), logprobs=logprobs)
     sampling |= _engine_logprobs(reply)
     check_sampling(sampling)
-    chat = ChatRequest(
-        messages=messages,
-        model=fields.string("model") or "",
-        sampling=sampling,
-        stream=reply.stream,
-        include_usage=reply.include_usage,
-        add_generation_prompt=opens,
-        continue_final_message=continues,
-        template_kwargs=read_template_kwargs(fields),
-        priority=fields.integer("priority", low=-(2**63), high=2**63 - 1) or 0,
-        cache_salt=fields.string("cache_salt", max_len=MAX_CACHE_SALT_CHARS) or "",
-        extra={"add_special_tokens": fields.boolean("add_special_tokens")},
-    )
-    return ParsedChat(replace(chat, ignored_fields=fields.unread()), reply)
+    return sampling, reply
 
 
-def _refuse_here(fields: Fields) -> None:
-    if fields.get("chat_template"):
-        raise fields.fail("chat_template", "in a request is not allowed on this server")
+def _refuse_modalities(fields: Fields) -> None:
     for i, modality in enumerate(fields.strings("modalities") or ()):
         if modality != "text":
             raise fields.fail(f"modalities[{i}]", "must be text; this model makes nothing else", modality)
+
+
+def _read_template(fields: Fields, trusted: bool) -> str | None:
+    template = fields.string("chat_template", max_len=MAX_TEMPLATE_CHARS) or None
+    if template is not None and not trusted:
+        raise fields.fail("chat_template", "in a request is not allowed on this server")
+    return template
+
+
+def _without_effect(fields: Fields) -> list[str]:
+    """Fields that are read but whose wish cannot be met: generated tokens are always kept for reuse."""
+    return [] if fields.boolean("cache_generated_tokens", True) else ["cache_generated_tokens"]
 
 
 def _read_logprobs(fields: Fields) -> int | None:
@@ -126,9 +158,9 @@ def _encode_choice(
 ) -> dict[str, Any]:
     encoded: dict[str, Any] = {
         "index": index,
-        "message": _encode_message(choice, prompt.text if options.echo else ""),
+        "message": _encode_message(choice, prompt.text if options.echo else "", options.legacy_calls),
         "logprobs": None if options.logprobs is None else writer.chat(choice.logprobs),
-        "finish_reason": choice.finish_reason,
+        "finish_reason": finish_reason(choice.finish_reason, options.legacy_calls),
         "stop_reason": choice.matched_stop,
     }
     if options.token_ids:
@@ -136,16 +168,30 @@ def _encode_choice(
     return encoded
 
 
-def _encode_message(choice: Choice, echoed: str) -> dict[str, Any]:
+def finish_reason(reason: str | None, legacy_calls: bool) -> str | None:
+    """The reason under the name of the API that was used: before `tools`, a call had its own."""
+    return "function_call" if legacy_calls and reason == "tool_calls" else reason
+
+
+def _encode_message(choice: Choice, echoed: str, legacy_calls: bool) -> dict[str, Any]:
     content = echoed + choice.text_of("text")
-    calls = [
-        {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": part.text}}
-        for part in choice.parts
-        if part.kind == "tool_call"
-    ]
+    calls = [part for part in choice.parts if part.kind in ("tool_call", "custom_call")]
     message: dict[str, Any] = {"role": "assistant", "content": content if content or not calls else None}
     if reasoning := choice.text_of("reasoning"):
-        message["reasoning"] = reasoning
-    if calls:
-        message["tool_calls"] = calls
+        message |= reasoning_fields(reasoning)
+    if calls and legacy_calls:
+        message["function_call"] = {"name": calls[0].name, "arguments": calls[0].text}
+    elif calls:
+        message["tool_calls"] = [_encode_call(part) for part in calls]
     return message
+
+
+def _encode_call(part: ReplyPart) -> dict[str, Any]:
+    if part.kind == "custom_call":
+        return {"id": part.id, "type": "custom", "custom": {"name": part.name, "input": part.text}}
+    return {"id": part.id, "type": "function", "function": {"name": part.name, "arguments": part.text}}
+
+
+def reasoning_fields(text: str) -> dict[str, str]:
+    """Reasoning under vLLM's name and under the one that DeepSeek and llama.cpp gave it: clients read one or the other."""
+    return {"reasoning": text, "reasoning_content": text}

@@ -1,6 +1,6 @@
 """The chunks of a streamed chat completion.
 
-A plain text delta, by far the most common event, costs one JSON string: everything round it is constant and made once.
+A plain delta, by far the most common event, costs one JSON string: everything round it is constant and made once a part.
 """
 
 from __future__ import annotations
@@ -13,12 +13,26 @@ import orjson
 from edgewise.core.chat import ChatEvent, Failed, Finish, PartDelta, PartEnd, PartStart
 from edgewise.core.requests import Usage
 from edgewise.protocols import sse
+from edgewise.protocols.chat import finish_reason, reasoning_fields
 from edgewise.protocols.errors import encode_error
 from edgewise.protocols.logprobs import LogprobWriter
 from edgewise.protocols.reply import PromptEcho, ReplyHead, ReplyOptions, encode_usage
 from edgewise.protocols.stream import DeltaMerger
 
 _SIGN_OF_LIFE = sse.comment("working")
+_MARK = "\x00"  # where a delta's text goes; no template of a chunk holds it otherwise
+_ENCODED_MARK = orjson.dumps(_MARK)
+
+
+class _OpenChoice:
+    """What a choice is writing: the kind of its open part, the number of its last call, the chunk round a plain delta."""
+
+    __slots__ = ("frame", "kind", "num_calls")
+
+    def __init__(self) -> None:
+        self.kind = "text"
+        self.num_calls = 0
+        self.frame: list[bytes] = []
 
 
 class ChatStreamEncoder:
@@ -31,8 +45,7 @@ class ChatStreamEncoder:
         self._writer = writer
         self._prompt = prompt
         self._usage = Usage(prompt_tokens=len(prompt.token_ids))
-        self._open: list[PartStart | None] = [None] * options.num_choices
-        self._num_calls = [0] * options.num_choices
+        self._choices = [_OpenChoice() for _ in range(options.num_choices)]
         self._merger = DeltaMerger(options.stream_interval) if options.stream_interval > 1 else None
         self._constant: dict[str, Any] = {
             "id": head.id,
@@ -43,13 +56,6 @@ class ChatStreamEncoder:
         if options.include_usage and not options.continuous_usage:
             self._constant["usage"] = None
         self._plain = options.logprobs is None and not options.token_ids and not options.continuous_usage
-        self._frames = [self._text_frame(i) for i in range(options.num_choices)]
-
-    def _text_frame(self, index: int) -> tuple[bytes, bytes]:
-        """What stands before and after the text of a plain delta."""
-        mark = "\x00"
-        before, after = self._chunk(index, {"content": mark}).split(orjson.dumps(mark))
-        return before, after
 
     def _chunk(self, index: int, delta: dict[str, Any], **more: Any) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **more}
@@ -82,50 +88,66 @@ class ChatStreamEncoder:
             case PartDelta():
                 return self._encode_delta(event)
             case PartStart():
-                self._open[event.choice] = event
                 return self._encode_start(event)
             case Finish():
                 return self._encode_finish(event)
             case PartEnd():
-                self._open[event.choice] = None
                 return b""
             case Failed():
                 return self.failure(event.error)
 
     def _encode_start(self, event: PartStart) -> bytes:
-        if event.kind != "tool_call":
+        """A call is announced with its id and name; other parts show themselves with their first text."""
+        choice = self._choices[event.choice]
+        choice.kind = event.kind
+        choice.frame = []
+        if event.kind not in ("tool_call", "custom_call"):
             return b""
-        number = self._num_calls[event.choice]
-        self._num_calls[event.choice] += 1
+        choice.num_calls += 1
+        return self._chunk(event.choice, self._call_start(event, choice.num_calls - 1))
+
+    def _call_start(self, event: PartStart, number: int) -> dict[str, Any]:
+        if self._options.legacy_calls:
+            return {"function_call": {"name": event.name, "arguments": ""}} if number == 0 else {}
+        head = {"index": number, "id": event.id}
+        if event.kind == "custom_call":
+            return {"tool_calls": [head | {"type": "custom", "custom": {"name": event.name, "input": ""}}]}
         function = {"name": event.name, "arguments": ""}
-        call = {"index": number, "id": event.id, "type": "function", "function": function}
-        return self._chunk(event.choice, {"tool_calls": [call]})
+        return {"tool_calls": [head | {"type": "function", "function": function}]}
 
     def _encode_delta(self, event: PartDelta) -> bytes:
-        part = self._open[event.choice]
-        kind = "text" if part is None else part.kind
-        if self._plain and kind == "text":
-            before, after = self._frames[event.choice]
-            return before + orjson.dumps(event.text) + after if event.text else b""
+        choice = self._choices[event.choice]
+        if self._plain:
+            if not event.text:
+                return b""
+            if not choice.frame:
+                chunk = self._chunk(event.choice, self._delta(choice, _MARK))
+                choice.frame = chunk.split(_ENCODED_MARK)
+            return orjson.dumps(event.text).join(choice.frame)
         self._usage.completion_tokens += len(event.token_ids)
         more: dict[str, Any] = {}
         if self._options.logprobs is not None and event.logprobs:
             more["logprobs"] = self._writer.chat(event.logprobs)
         if self._options.token_ids:
             more["token_ids"] = list(event.token_ids)
-        return self._chunk(event.choice, self._delta(kind, event), **more)
+        return self._chunk(event.choice, self._delta(choice, event.text) if event.text else {}, **more)
 
-    def _delta(self, kind: str, event: PartDelta) -> dict[str, Any]:
-        if kind == "reasoning":
-            return {"reasoning": event.text}
-        if kind == "tool_call":
-            number = self._num_calls[event.choice] - 1
-            return {"tool_calls": [{"index": number, "function": {"arguments": event.text}}]}
-        return {"content": event.text}
+    def _delta(self, choice: _OpenChoice, text: str) -> dict[str, Any]:
+        number = choice.num_calls - 1
+        if choice.kind == "reasoning":
+            return dict(reasoning_fields(text))
+        if choice.kind in ("tool_call", "custom_call") and self._options.legacy_calls:
+            return {"function_call": {"arguments": text}} if number == 0 else {}
+        if choice.kind == "tool_call":
+            return {"tool_calls": [{"index": number, "function": {"arguments": text}}]}
+        if choice.kind == "custom_call":
+            return {"tool_calls": [{"index": number, "custom": {"input": text}}]}
+        return {"content": text}
 
     def _encode_finish(self, event: Finish) -> bytes:
         self._usage = event.usage
-        return self._chunk(event.choice, {}, finish_reason=event.reason, stop_reason=event.matched_stop)
+        reason = finish_reason(event.reason, self._options.legacy_calls)
+        return self._chunk(event.choice, {}, finish_reason=reason, stop_reason=event.matched_stop)
 
     def keepalive(self) -> bytes:
         """A comment for those who count bytes, an empty delta for those who count events."""

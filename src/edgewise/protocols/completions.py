@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from edgewise.core.chat import ChatEvent, Failed, Finish, PartDelta
+from edgewise.core.grammar import OutputFormat
 from edgewise.core.requests import TokenLogprob, Usage
 from edgewise.core.sampling import MAX_LOGPROBS
 from edgewise.protocols import sse
@@ -31,6 +32,7 @@ from edgewise.protocols.reply import (
 )
 from edgewise.protocols.sampling import check_sampling, read_max_tokens, read_sampling, refuse_unavailable
 from edgewise.protocols.stream import DeltaMerger
+from edgewise.protocols.structured import ignored_options, read_output_format
 
 DEFAULT_MAX_TOKENS = 16
 MAX_PROMPTS = 2048
@@ -49,6 +51,7 @@ class CompletionRequest:
     model: str = ""
     suffix: str | None = None
     sampling: dict[str, Any] = field(default_factory=dict)
+    output_format: OutputFormat | None = None
     add_special_tokens: bool = True
     priority: int = 0
     cache_salt: str = ""
@@ -79,11 +82,12 @@ def parse_request(body: object) -> CompletionRequest:
         model=fields.string("model") or "",
         suffix=suffix,
         sampling=sampling,
+        output_format=read_output_format(fields),
         add_special_tokens=fields.boolean("add_special_tokens", True),
         priority=fields.integer("priority", low=-(2**63), high=2**63 - 1) or 0,
         cache_salt=fields.string("cache_salt", max_len=MAX_CACHE_SALT_CHARS) or "",
     )
-    return replace(request, ignored_fields=fields.unread())
+    return replace(request, ignored_fields=(*ignored_options(fields), *fields.unread()))
 
 
 def _engine_logprobs(reply: ReplyOptions) -> dict[str, int]:

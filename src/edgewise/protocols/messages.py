@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, get_args
 
-from edgewise.core.chat import Message, Role, TextPart, ToolCall
+from edgewise.core.chat import CUSTOM_INPUT, Message, Role, ToolCall
 from edgewise.core.errors import InvalidRequestError
+from edgewise.protocols.content import read_content, without_media
 from edgewise.protocols.fields import Fields, invalid
+from edgewise.protocols.pairing import pair_results
+from edgewise.protocols.reasoning_fields import replayed_reasoning
 
 _ROLES: tuple[Role, ...] = get_args(Role)
-_TEXT_PARTS = ("text", "input_text", "output_text")
-_MEDIA_PARTS = {
-    "image_url": "an image",
-    "input_image": "an image",
-    "image": "an image",
-    "image_embeds": "an image",
-    "input_audio": "audio",
-    "audio_url": "audio",
-    "audio": "audio",
-    "video_url": "a video",
-    "video": "a video",
-    "file": "a document",
-    "input_file": "a document",
-}
 
 
 def read_messages(fields: Fields) -> tuple[Message, ...]:
@@ -30,29 +20,27 @@ def read_messages(fields: Fields) -> tuple[Message, ...]:
     messages = fields.array("messages")
     if not messages:
         raise fields.fail("messages", "must be a non-empty array")
-    return tuple(
-        _read_message(raw, index, fields.name(f"messages[{index}]")) for index, raw in enumerate(messages)
-    )
+    read = [_read_message(raw, i, fields.name(f"messages[{i}]")) for i, raw in enumerate(messages)]
+    return pair_results(read, fields.name("messages"))
 
 
 def _read_message(raw: object, index: int, path: str) -> Message:
     fields = Fields.of(raw, path)
     role = _read_role(fields)
-    parts = _read_content(fields)
-    calls = _read_tool_calls(fields)
-    if parts is None and role in ("system", "developer", "user"):
+    content = read_content(fields)
+    calls = tuple(_read_calls(fields, index))
+    if content is None and role in ("system", "developer", "user"):
         raise fields.fail("content", "is required")
     if calls and role != "assistant":
         raise fields.fail("tool_calls", "may only be in assistant messages")
-    reasoning = fields.string("reasoning")
-    older_spelling = fields.string("reasoning_content")
+    parts, thoughts = content or ((), None)
     return Message(
         role=role,
-        parts=parts or (),
+        parts=without_media(parts) if role == "tool" else parts,
         tool_calls=calls,
-        tool_call_id=fields.string("tool_call_id"),
-        name=fields.string("name"),
-        reasoning=reasoning if reasoning is not None else older_spelling,
+        tool_call_id=fields.string("tool_call_id") or None,
+        name=fields.string("name") or (fields.string("tool_name") if role == "tool" else None),
+        reasoning=(replayed_reasoning(fields) or thoughts) if role == "assistant" else None,
         index=index,
         extra={key: fields.data[key] for key in fields.unread()},
     )
@@ -67,52 +55,37 @@ def _read_role(fields: Fields) -> Role:
     return role
 
 
-def _read_content(fields: Fields) -> tuple[TextPart, ...] | None:
-    content = fields.get("content")
-    if content is None:
-        return None
-    if isinstance(content, str):
-        return (TextPart(content),)
-    if not isinstance(content, list):
-        raise fields.fail("content", "must be a string or an array of parts", content)
-    return tuple(_read_part(part, fields.name(f"content[{i}]")) for i, part in enumerate(content))
-
-
-def _read_part(raw: object, path: str) -> TextPart:
-    if isinstance(raw, str):
-        return TextPart(raw)
-    part = Fields.of(raw, path)
-    kind = part.string("type")
-    if kind in _TEXT_PARTS:
-        return TextPart(_required_text(part, "text"), {key: part.data[key] for key in part.unread()})
-    if kind == "refusal":
-        return TextPart(_required_text(part, "refusal"))
-    if kind in _MEDIA_PARTS:
-        raise invalid(path, f"is {_MEDIA_PARTS[kind]} ({kind}); this model takes text only")
-    raise part.fail("type", "must be a known kind of part such as text", kind)
-
-
-def _required_text(part: Fields, key: str) -> str:
-    part.require(key)
-    return part.string(key) or ""
-
-
-def _read_tool_calls(fields: Fields) -> tuple[ToolCall, ...]:
+def _read_calls(fields: Fields, index: int) -> Iterator[ToolCall]:
+    """`tool_calls`, or the one `function_call` of the older API. A call without an id gets one that stays the same every turn."""
     calls = fields.array("tool_calls") or []
-    return tuple(_read_tool_call(call, fields.name(f"tool_calls[{i}]")) for i, call in enumerate(calls))
+    for i, raw in enumerate(calls):
+        yield _read_call(raw, fields.name(f"tool_calls[{i}]"), f"call_{index}_{i}")
+    legacy = fields.object("function_call")
+    if legacy is not None and not calls:
+        yield _read_function(legacy, f"call_{index}_0")
 
 
-def _read_tool_call(raw: object, path: str) -> ToolCall:
+def _read_call(raw: object, path: str, fallback_id: str) -> ToolCall:
     call = Fields.of(raw, path)
-    call.get("type")
-    function = Fields.of(call.require("function"), call.name("function"))
+    call_id = call.string("id") or fallback_id
+    if call.string("type") == "custom":
+        custom = Fields.of(call.require("custom"), call.name("custom"))
+        return ToolCall(call_id, _name(custom), {CUSTOM_INPUT: custom.string("input") or ""})
+    return _read_function(Fields.of(call.require("function"), call.name("function")), call_id)
+
+
+def _read_function(function: Fields, call_id: str) -> ToolCall:
+    """Arguments are kept as they came: text (broken or not), an object, nothing."""
     arguments: Any = function.get("arguments")
     if not isinstance(arguments, str | dict | None):
         raise function.fail("arguments", "must be a string of JSON", arguments)
-    name = function.string("name")
-    if not name:
-        raise function.fail("name", "is required")
-    return ToolCall(id=call.string("id") or "", name=name, arguments=arguments)
+    return ToolCall(call_id, _name(function), arguments)
+
+
+def _name(fields: Fields) -> str:
+    if not (name := fields.string("name")):
+        raise fields.fail("name", "is required")
+    return name
 
 
 def trailing_turn(messages: tuple[Message, ...], fields: Fields) -> tuple[tuple[Message, ...], bool, bool]:

@@ -28,6 +28,7 @@ class ReplyOptions:
     tokens_as_ids: bool = False
     echo: bool = False
     stream_interval: int = 1  # tokens per streamed chunk
+    legacy_calls: bool = False  # a call is written as `function_call`, as before there were tools
     request_id: str | None = None
 
 

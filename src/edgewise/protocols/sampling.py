@@ -27,13 +27,6 @@ _BOOLEANS = (
 _TOKEN_IDS = ("stop_token_ids", "allowed_token_ids")
 
 _NOT_YET = (
-    "structured_outputs",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "json_schema",
-    "grammar",
     "logprob_token_ids",
     "truncate_prompt_tokens",
     "prompt_embeds",
@@ -103,30 +96,3 @@ def refuse_unavailable(fields: Fields) -> None:
     for name in ("use_beam_search", "watermarking"):
         if fields.boolean(name):
             raise fields.fail(name, "is not available yet")
-    _check_response_format(fields)
-    _refuse_tools(fields)
-
-
-def _check_response_format(fields: Fields) -> None:
-    response_format = fields.object("response_format")
-    if response_format is None:
-        return
-    kind = response_format.require("type")
-    if kind in ("json_object", "json_schema", "structural_tag"):
-        raise fields.fail("response_format", f"of type {kind} is not available yet; only text is")
-    if kind != "text":
-        raise response_format.fail("type", "must be text, json_object, json_schema or structural_tag", kind)
-
-
-def _refuse_tools(fields: Fields) -> None:
-    if fields.array("tools"):
-        raise fields.fail("tools", "are not available yet")
-    if fields.array("functions"):
-        raise fields.fail("functions", "are not available yet")
-    choice = fields.get("tool_choice")
-    if choice not in (None, "none", "auto"):
-        if choice == "required" or isinstance(choice, dict):
-            raise fields.fail("tool_choice", "needs tools, which are not available yet", choice)
-        raise fields.fail(
-            "tool_choice", "must be none, auto, required or an object naming a function", choice
-        )
