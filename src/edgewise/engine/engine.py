@@ -171,6 +171,11 @@ class Engine:
         self._inbox.put(_AddListener(listener))
 
     @property
+    def embed_dim(self) -> int:
+        """Length of the vectors that requests with `pooling` are answered with."""
+        return self._core.decoder.spec.embed_dim
+
+    @property
     def error(self) -> Exception | None:
         """Why the engine accepts no more requests, if so."""
         return self._refusal

@@ -15,7 +15,7 @@ import edgewise
 from edgewise import config
 from edgewise.config import BLOCK_SIZE
 from edgewise.pipeline import Pipeline
-from edgewise.server import info_routes
+from edgewise.server import embedding_routes, info_routes
 from edgewise.server.admission import AdmissionGate
 from edgewise.server.auth import ApiKeyMiddleware, is_loopback
 from edgewise.server.errors import install_error_handlers
@@ -50,6 +50,7 @@ def create_app(pipeline: Pipeline, options: config.ServerOptions | None = None) 
     app.state.edgewise = state
     app.include_router(generation_router(options))
     app.include_router(responses_router(options))
+    app.include_router(embedding_routes.router)
     app.include_router(info_routes.router)
     install_error_handlers(app)
     _add_middleware(app, options)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgewise import config
+from edgewise.core.requests import Pooling
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class ServerOptions(config.ServerOptions):
     max_choices: int = 512  # choices of one completions request, all its prompts together
     max_stored_responses: int = 1000  # of /v1/responses with `store`
     max_stored_response_bytes: int = 64 << 20
+    pooling: Pooling = "last"  # of embeddings, where a request does not say
     enable_metrics: bool = True
     access_log: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
