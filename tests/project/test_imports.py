@@ -17,6 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "text": {"core"},
     "chat": {"core", "text"},
+    "grammar": {"core", "text"},
     "protocols": {"core", "chat"},
     "checkpoints": {"core"},
     "architectures": {"core", "checkpoints"},

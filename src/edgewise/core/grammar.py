@@ -23,13 +23,15 @@ class Json:
     """A JSON value that `schema` accepts; True: any value. `compact`: no white space between tokens.
 
     `path` is the schema's place in the request ("tools[3].function.parameters"), for warnings and errors. `strict`: what the grammar
-    engine cannot express is an error; otherwise that keyword alone is relaxed, with a warning that names it.
+    engine cannot express is an error; otherwise that keyword alone is relaxed, with a warning that names it. `refuse_broken`: a
+    malformed keyword, such as a pattern that is no regular expression, is an error even then.
     """
 
     schema: dict[str, Any] | bool
     path: str = ""
     strict: bool = False
     compact: bool = False
+    refuse_broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)

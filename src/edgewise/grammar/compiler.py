@@ -1,0 +1,223 @@
+"""GrammarCompiler: constraints as requests state them -> grammar states, cached by content, within limits.
+
+Compiling is done by the caller's thread, which must not be the engine's: a large grammar takes up to a second (without the interpreter
+lock). What comes of it is then copied for each sequence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from llguidance import LLMatcher
+
+from edgewise.core.errors import InvalidRequestError
+from edgewise.core.grammar import (
+    Constraint,
+    FreeText,
+    Gbnf,
+    Json,
+    Lark,
+    OneOf,
+    Regex,
+    Repeat,
+    Rule,
+    Sequence,
+)
+from edgewise.core.requests import TokenConstraint
+from edgewise.grammar.constraint import GrammarConstraint
+from edgewise.grammar.free_text import answer
+from edgewise.grammar.lark import GrammarText
+from edgewise.grammar.limits import GBNF_RULE, LARK_RULE, GrammarLimits
+from edgewise.grammar.schema import PreparedSchema, prepare, short_reason
+from edgewise.grammar.thinking import ThinkingBudget
+from edgewise.grammar.tokens import TokenTable, Vocabulary
+
+logger = logging.getLogger("edgewise.grammar")
+
+T = TypeVar("T")
+
+MAX_RULE_DEPTH = 50  # of rules in rules: what dialects and formats build is far flatter
+
+
+class CompiledConstraint:
+    """A grammar ready to run. Immutable; any thread. `warnings` name the keywords that are not enforced."""
+
+    def __init__(
+        self, table: TokenTable, matcher: LLMatcher, constraint: Constraint, warnings: tuple[str, ...]
+    ) -> None:
+        self.warnings = warnings
+        self._table = table
+        self._matcher = matcher  # never advanced
+        self._lock = threading.Lock()
+        self._thinking = constraint.thinking
+
+    def make(self) -> TokenConstraint:
+        """The state at the beginning of an answer."""
+        budget = None
+        if self._thinking is not None and self._thinking.budget_tokens is not None:
+            budget = ThinkingBudget(self._thinking, self._table)
+        with self._lock:
+            matcher = self._matcher.deep_copy()
+        return GrammarConstraint(matcher, self._table.vocab_size, self._table.engine.vocab_size, budget)
+
+
+class GrammarCompiler:
+    """Compiles for one tokenizer. Any thread; equal constraints and equal schemas are worked on once."""
+
+    def __init__(
+        self,
+        tokenizer: Vocabulary,
+        *,
+        vocab_size: int | None = None,
+        limits: GrammarLimits | None = None,
+        cache_size: int = 64,
+    ) -> None:
+        """`vocab_size`: the model's, where it pads the tokenizer's. `cache_size`: grammars kept (a megabyte each, or several)."""
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._limits = limits or GrammarLimits()
+        self._table: TokenTable | None = None
+        self._lock = threading.Lock()
+        self._compiled: _Cache[CompiledConstraint] = _Cache(cache_size)
+        self._schemas: _Cache[PreparedSchema] = _Cache(16 * cache_size)
+
+    def warm_up(self) -> None:
+        """Do now what the first `compile` would: about a second for a large vocabulary."""
+        self._tokens()
+
+    def compile(self, constraint: Constraint) -> CompiledConstraint:
+        """Raises InvalidRequestError naming the field where the constraint is malformed, too large or cannot be satisfied."""
+        key = _content(constraint)
+        found = self._compiled.get(key)
+        if found is None:
+            try:
+                self._limits.check_size(len(key), "grammar")
+                found = self._compile(constraint)
+            except InvalidRequestError as error:
+                error.param = error.param or constraint.param or None
+                raise
+            self._compiled.put(key, found)
+        return found
+
+    def _compile(self, constraint: Constraint) -> CompiledConstraint:
+        warnings: dict[str, None] = {}
+
+        def schema_source(rule: Json) -> str:
+            prepared = self._prepared(rule)
+            warnings.update(dict.fromkeys(prepared.warnings))
+            return prepared.source
+
+        for rule in rules_of(constraint.body):
+            self._check(rule)
+        table = self._tokens()
+        grammar = GrammarText(table, schema_source)
+        source = grammar.source(answer(grammar, constraint))
+        matcher = LLMatcher(table.engine, source, log_level=0, limits=self._limits.parser_limits())
+        self._check_start(matcher)
+        return CompiledConstraint(table, matcher, constraint, tuple(warnings))
+
+    def _check(self, rule: Rule) -> None:
+        match rule:
+            case Regex(pattern):
+                if reason := self._limits.check_pattern(pattern) or _regex_error(pattern, self._limits):
+                    raise InvalidRequestError(f"the regular expression cannot be used: {reason}")
+            case Lark(source):
+                self._limits.check_grammar(source, "Lark grammar", LARK_RULE)
+            case Gbnf(source):
+                self._limits.check_grammar(source, "GBNF grammar", GBNF_RULE)
+            case _:
+                pass
+
+    def _check_start(self, matcher: LLMatcher) -> None:
+        """Raises InvalidRequestError where nothing can be written. Computing a mask warms what copies share."""
+        mask = b"" if matcher.is_error() else matcher.compute_bitmask()
+        if matcher.is_error():
+            raise InvalidRequestError(f"the grammar cannot be used: {short_reason(matcher.get_error())}")
+        if not np.frombuffer(mask, np.uint8).any():
+            raise InvalidRequestError("the grammar cannot be used: no text satisfies it")
+
+    def _prepared(self, rule: Json) -> PreparedSchema:
+        key = _content(rule)
+        found = self._schemas.get(key)
+        if found is None:
+            found = prepare(rule, self._limits)
+            for warning in found.warnings:
+                logger.warning("%s", warning)
+            self._schemas.put(key, found)
+        return found
+
+    def _tokens(self) -> TokenTable:
+        with self._lock:
+            if self._table is None:
+                self._table = TokenTable(self._tokenizer, self._vocab_size)
+            return self._table
+
+
+class _Cache(Generic[T]):
+    """The last `size` things used, by content. Any thread."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, T] = OrderedDict()
+
+    def get(self, key: str) -> T | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: str, value: T) -> None:
+        with self._lock:
+            self._kept[key] = value
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._size:
+                self._kept.popitem(last=False)
+
+
+def rules_of(body: Rule | FreeText) -> Iterator[Rule]:
+    """Every rule in a body. Raises InvalidRequestError where they are nested out of bounds."""
+    todo: list[tuple[Rule, int]]
+    if isinstance(body, FreeText):
+        todo = [(region.rule, 0) for region in body.regions]
+    else:
+        todo = [(body, 0)]
+    while todo:
+        rule, depth = todo.pop()
+        if depth > MAX_RULE_DEPTH:
+            raise InvalidRequestError(f"the grammar is nested more than {MAX_RULE_DEPTH} levels deep")
+        yield rule
+        match rule:
+            case Sequence(rules) | OneOf(rules):
+                inner = rules
+            case Repeat(one, _, _, joint):
+                inner = (one,) if joint is None else (one, joint)
+            case _:
+                inner = ()
+        todo += [(one, depth + 1) for one in inner]
+
+
+def _content(value: Any) -> str:
+    """A text that is equal for equal constraints; the order of a schema's keys counts."""
+    return json.dumps(value, default=_plain, ensure_ascii=True)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return [type(value).__name__, fields]
+    raise InvalidRequestError(f"a grammar cannot hold a {type(value).__name__}")
+
+
+def _regex_error(pattern: str, limits: GrammarLimits) -> str:
+    failed, messages = LLMatcher.validate_grammar_with_warnings(
+        LLMatcher.grammar_from_regex(pattern), limits=limits.parser_limits()
+    )
+    return short_reason(messages[0]) if failed else ""

@@ -1,0 +1,72 @@
+"""GrammarConstraint: one sequence's place in a grammar. Engine thread only."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import numpy.typing as npt
+from llguidance import LLMatcher
+
+from edgewise.core.errors import EdgewiseError
+from edgewise.grammar.schema import short_reason
+from edgewise.grammar.thinking import ThinkingBudget
+
+
+class GrammarConstraint:
+    """Implements `core.requests.TokenConstraint`.
+
+    Forced tokens are computed once for a whole forced stretch, as the tokenizer would write it, and kept until they are accepted. So an
+    engine that takes them all at once and one that takes one a step get the same tokens.
+    """
+
+    def __init__(
+        self, matcher: LLMatcher, vocab_size: int, engine_vocab_size: int, budget: ThinkingBudget | None
+    ) -> None:
+        """Owns `matcher`. `engine_vocab_size` is the grammar engine's, which may add an end token to the model's."""
+        self._matcher = matcher
+        self._sizes = vocab_size, engine_vocab_size
+        self._budget = budget
+        words = np.zeros(-(-engine_vocab_size // 32), np.uint32)
+        self._address, self._num_bytes = words.ctypes.data, words.nbytes
+        self._mask = words[: -(-vocab_size // 32)]
+        self._forced: list[int] | None = None  # from here on; None: not known
+
+    def mask(self) -> npt.NDArray[np.uint32] | None:
+        """u32[ceil(V / 32)], valid until the next call. Raises EdgewiseError where the grammar grew too complex."""
+        self._matcher.unsafe_compute_mask_ptr(self._address, self._num_bytes)
+        self._check()
+        return self._mask
+
+    def forced(self) -> list[int]:
+        if self._forced is None:
+            self._forced = self._closing() or self._matcher.compute_ff_tokens()
+            self._check()
+        return self._forced
+
+    def _closing(self) -> list[int]:
+        """The closing text of thinking that has used up its tokens, once the text so far can go on with it."""
+        if self._budget is None or not self._budget.is_due:
+            return []
+        ids = self._budget.closing_ids
+        return ids if self._matcher.validate_tokens(ids) == len(ids) else []
+
+    def accept(self, token: int) -> bool:
+        """Raises EdgewiseError for a token the grammar does not allow."""
+        self._forced = self._forced[1:] if self._forced and self._forced[0] == token else None
+        if not self._forced:
+            self._forced = None
+        if not self._matcher.consume_token(token):
+            self._check()
+        if self._budget is not None:
+            self._budget.accept(token)
+        return self._matcher.is_stopped()
+
+    def fork(self) -> GrammarConstraint:
+        twin = GrammarConstraint(self._matcher.deep_copy(), *self._sizes, copy.copy(self._budget))
+        twin._forced = self._forced
+        return twin
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise EdgewiseError(f"the grammar failed: {short_reason(self._matcher.get_error())}")
