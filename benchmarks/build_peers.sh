@@ -9,3 +9,5 @@ for peer in llama.cpp:llama-cpp-python ik_llama.cpp:ik-llama-cpp-python; do
     CMAKE_ARGS="-DGGML_NATIVE=ON" "$directory/$name/bin/pip" install --quiet --no-binary "$package" "$package" numpy
     echo "$name: $("$directory/$name/bin/pip" list 2>/dev/null | grep "$package")"
 done
+[ -x "$directory/llama-server/bin/python" ] || python3 -m venv "$directory/llama-server"
+"$directory/llama-server/bin/pip" install --quiet xllamacpp  # llama-server, for benchmarks/agent_loop.py
