@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgewise.core.chat import ChatRequest, Message, ReasoningOptions, ToolChoice
+from edgewise.core.chat import ChatRequest, MediaPart, Message, ReasoningOptions, TextPart, ToolChoice
 from edgewise.core.errors import ContextLengthError, EngineDeadError, InvalidRequestError, OverloadedError
 from edgewise.protocols.anthropic import parse_count, parse_request
 from edgewise.protocols.anthropic_errors import encode_error, error_object, status_of
@@ -231,9 +231,9 @@ def test_documents_of_text_are_read_and_search_results_too():
         {"type": "document", "source": {"type": "content", "content": [image()]}},
     ],
 )
-def test_media_is_refused_with_the_block_named(block: dict[str, Any]):
-    param = refused(messages=conversation(("user", [text("see"), block])))
-    assert param.startswith("messages[0].content[1]")
+def test_media_is_kept_with_its_place(block: dict[str, Any]):
+    (message,) = parse(messages=conversation(("user", [text("see"), block]))).messages
+    assert message.parts == (TextPart("see"), MediaPart(block["type"], block, "messages[0].content[1]"))
 
 
 def test_thinking_comes_back_in_any_spelling_and_servers_blocks_are_passed_over():
@@ -365,6 +365,12 @@ def test_a_schema_reaches_the_model_word_for_word():
 )
 def test_thinking(fields: dict[str, Any], expected: ReasoningOptions):
     assert parse(**fields).reasoning == expected
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_template_s_own_switch_goes_first(wanted: bool):
+    chat = parse(thinking={"type": "adaptive"}, chat_template_kwargs={"enable_thinking": wanted})
+    assert chat.reasoning.enabled is wanted
 
 
 def test_effort_alone_does_not_turn_thinking_on():

@@ -56,7 +56,7 @@ def sdk() -> Iterator[Any]:
     pipeline.close()
 
 
-ASKED: dict[str, Any] = {"model": "local", "max_tokens": 20, "messages": HI, "temperature": 0}
+ASKED: dict[str, Any] = {"model": "local", "max_tokens": 20, "messages": HI, "extra_body": {"temperature": 0}}
 
 
 def test_the_package_reads_a_message(sdk: Any):

@@ -30,7 +30,8 @@ from edgewise.protocols.messages import trailing_turn
 from edgewise.protocols.reply import Choice, Reply, ReplyHead, ReplyOptions, ReplyPart
 from edgewise.protocols.sampling import check_sampling
 
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
+_SWITCHES = {None: None, "enabled": True, "adaptive": True, "disabled": False}
 _MET = ("metadata", "cache_control")
 """Fields that ask for nothing, or for what is done anyway."""
 
@@ -101,27 +102,29 @@ def _read_sampling(fields: Fields) -> dict[str, Any]:
 
 
 def _read_reasoning(fields: Fields) -> tuple[ReasoningOptions, list[str]]:
-    """How much to think, and the fields about it that have no effect. Only `thinking` turns it on; effort says how much then."""
+    """How much to think, and the fields about it that have no effect.
+
+    Only `thinking` turns it on, or the template variable that clients of llama-server send. Claude Code names an effort with every
+    request, also when its user has turned thinking off, so effort says how much and never whether.
+    """
     output = fields.object("output_config")
     effort = None if output is None else output.string("effort")
-    thinking = fields.object("thinking")
-    kind = None if thinking is None else thinking.string("type")
-    if thinking is None or kind == "disabled":
-        return ReasoningOptions(enabled=None if kind is None else False), _effortless(effort)
-    if kind not in ("enabled", "adaptive"):
+    thinking = fields.object("thinking") or Fields({}, "thinking")
+    kind = thinking.string("type")
+    if kind not in _SWITCHES:
         raise thinking.fail("type", "must be enabled, adaptive or disabled", kind)
-    known = effort if effort in _EFFORTS else None
+    variables = fields.object("chat_template_kwargs")
+    enabled = None if variables is None else variables.get("enable_thinking")
+    if not isinstance(enabled, bool):
+        enabled = _SWITCHES[kind]
+    heeded = bool(enabled) and effort in _EFFORTS
     options = ReasoningOptions(
-        enabled=True,
-        effort=known,
-        budget_tokens=thinking.integer("budget_tokens", low=1),
+        enabled=enabled,
+        effort=effort if heeded else None,
+        budget_tokens=thinking.integer("budget_tokens", low=1) if enabled else None,
         show=thinking.string("display") != "omitted",
     )
-    return options, _effortless(None if known else effort)
-
-
-def _effortless(effort: str | None) -> list[str]:
-    return [] if effort is None else ["output_config.effort"]
+    return options, [] if effort is None or heeded else ["output_config.effort"]
 
 
 def _read_output_format(fields: Fields) -> OutputFormat | None:

@@ -1,20 +1,19 @@
-"""Content blocks of the Messages API as text: text, documents, search results, and whatever a tool result holds.
+"""Content blocks of the Messages API: text, documents, search results, and whatever a tool result holds.
 
-A model here reads text. In a user's turn an image or a PDF is therefore a 400 that names the block. In a tool result, which the
-client's program made and cannot take back, a short note stands in its place, so that the session goes on.
+An image or a PDF in a user's turn is kept as what it is, for a model that can take it (or a 400 that names the block). In a tool
+result, which the client's program made and cannot take back, a short note stands in its place, so that the session goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NoReturn
+from collections.abc import Iterable
+from typing import Literal
 
-from edgewise.core.chat import TextPart
+from edgewise.core.chat import MediaPart, Part, TextPart
 from edgewise.core.errors import InvalidRequestError
-from edgewise.protocols.fields import Fields, invalid
+from edgewise.protocols.fields import Fields
 
-_JOINT = "\n"
-_MEDIA = {"image": "an image", "document": "a document"}
+_MEDIA: dict[str, Literal["image", "document"]] = {"image": "image", "document": "document"}
 
 
 def blocks_of(fields: Fields, key: str = "content") -> list[Fields]:
@@ -34,9 +33,9 @@ def _block(raw: object, path: str) -> Fields:
     return Fields({"type": "text", "text": raw}, path) if isinstance(raw, str) else Fields.of(raw, path)
 
 
-def text_parts(texts: Iterable[str]) -> tuple[TextPart, ...]:
-    """A part for each text that is not empty."""
-    return tuple(TextPart(text) for text in texts if text)
+def filled(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Without empty texts, which some clients send and the API refuses."""
+    return tuple(part for part in parts if not isinstance(part, TextPart) or part.text)
 
 
 def text_of(block: Fields) -> str:
@@ -48,25 +47,30 @@ def unknown_block(block: Fields) -> InvalidRequestError:
     return block.fail("type", "must be a kind of block that belongs here, such as text", block.get("type"))
 
 
-def visible_text(block: Fields) -> str:
-    """The text of a user's block. Raises InvalidRequestError, naming the block, for media and for unknown kinds."""
-    text = _plain_text(block, _refuse)
-    return _refuse(block) if text is None else text
+def part_of(block: Fields) -> Part:
+    """A block of a user's or an assistant's turn. Raises InvalidRequestError, naming the block, for an unknown kind."""
+    text = _plain_text(block, notes=False)
+    if text is not None:
+        return TextPart(text)
+    kind = _MEDIA.get(block.string("type") or "")
+    if kind is None:
+        raise unknown_block(block)
+    return MediaPart(kind, dict(block.data), block.path)
 
 
 def result_text(block: Fields) -> str:
     """The text of a block inside a tool result: every kind has one, if only a note in its place."""
-    text = _plain_text(block, _note)
+    text = _plain_text(block, notes=True)
     return _note(block) if text is None else text
 
 
-def _plain_text(block: Fields, left_out: Callable[[Fields], str]) -> str | None:
-    """The text of a block that holds text. `left_out` says what becomes of media inside it. None: another kind of block."""
+def _plain_text(block: Fields, *, notes: bool) -> str | None:
+    """The text of a block that holds nothing but text, or (`notes`) with notes in place of the rest. None: another kind."""
     match block.string("type"):
         case "text":
             return text_of(block)
         case "document":
-            return _document_text(block, left_out)
+            return _document_text(block, notes=notes)
         case "search_result":
             return _lines(block.string("title"), block.string("source"), *map(result_text, blocks_of(block)))
         case "tool_reference":
@@ -75,27 +79,21 @@ def _plain_text(block: Fields, left_out: Callable[[Fields], str]) -> str | None:
             return None
 
 
-def _document_text(block: Fields, left_out: Callable[[Fields], str]) -> str | None:
-    """The text of a document that came as text; None for one that has to be seen."""
+def _document_text(block: Fields, *, notes: bool) -> str | None:
     source = block.object("source")
     if source is None:
         raise block.fail("source", "is required")
     match source.string("type"):
         case "text":
-            texts: Iterable[str] = (source.string("data") or "",)
+            texts = [source.string("data") or ""]
         case "content":
             inner = blocks_of(source)
-            texts = (text_of(b) if b.get("type") == "text" else left_out(b) for b in inner)
+            if not notes and any(b.get("type") != "text" for b in inner):
+                return None
+            texts = [result_text(b) for b in inner]
         case _:
             return None
     return _lines(block.string("title"), block.string("context"), *texts)
-
-
-def _refuse(block: Fields) -> NoReturn:
-    kind = block.string("type")
-    if kind not in _MEDIA:
-        raise unknown_block(block)
-    raise invalid(block.path, f"is {_MEDIA[kind]}; this model takes text only")
 
 
 def _note(block: Fields) -> str:
@@ -106,4 +104,4 @@ def _note(block: Fields) -> str:
 
 
 def _lines(*texts: str | None) -> str:
-    return _JOINT.join(filter(None, texts))
+    return "\n".join(filter(None, texts))

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edgewise.core.chat import Message, Role, TextPart, ToolCall
+from edgewise.core.chat import Message, Part, Role, TextPart, ToolCall
 from edgewise.protocols.anthropic_blocks import (
     blocks_of,
+    filled,
+    part_of,
     result_text,
     text_of,
-    text_parts,
     unknown_block,
-    visible_text,
 )
 from edgewise.protocols.fields import Fields
 
@@ -31,6 +31,7 @@ and would void the cache of all that follows."""
 NO_RESULT = "[No result: the call was interrupted.]"
 NO_CALL = "[Result of a call that is no longer in this conversation]"
 
+_OPENING_CHARS = 80  # of an error's text, where it says that it is one
 _SERVER_BLOCKS = ("server_tool_use", "mcp_tool_use", "container_upload")
 
 
@@ -70,17 +71,17 @@ class ConversationReader:
             self.ignored.append(name)
 
     def _read_system(self, fields: Fields) -> tuple[Message, ...]:
-        parts = text_parts(map(self._system_text, blocks_of(fields, "system")))
+        parts = filled(map(self._system_part, blocks_of(fields, "system")))
         return (Message("system", parts),) if parts else ()
 
-    def _system_text(self, block: Fields) -> str:
+    def _system_part(self, block: Fields) -> TextPart:
         if block.get("type") != "text":
             raise block.fail("type", "must be text", block.get("type"))
         text = text_of(block)
-        if not text.startswith(BILLING_HEADER):
-            return text
-        self._note("x-anthropic-billing-header")
-        return text.partition("\n")[2]
+        if text.startswith(BILLING_HEADER):
+            self._note("x-anthropic-billing-header")
+            text = text.partition("\n")[2]
+        return TextPart(text)
 
     def _read_turn(self, fields: Fields, index: int) -> _Turn:
         role = fields.string("role")
@@ -92,19 +93,19 @@ class ConversationReader:
         if role == "assistant":
             return self._assistant_turn(blocks, index)
         if role == "system":
-            parts = text_parts(map(self._system_text, blocks))
+            parts = filled(map(self._system_part, blocks))
             return _Turn(Message("system", parts, index=index) if parts else None, index)
         raise fields.fail("role", "must be user, assistant or system", role)
 
     def _user_turn(self, blocks: Sequence[Fields], index: int) -> _Turn:
         results = [_read_result(block, index) for block in blocks if block.get("type") == "tool_result"]
         others = [block for block in blocks if block.get("type") != "tool_result"]
-        parts = text_parts(visible_text(block) for block in others if not self._is_servers(block))
+        parts = filled(part_of(block) for block in others if not self._is_servers(block))
         has_message = bool(parts) or not results
         return _Turn(Message("user", parts, index=index) if has_message else None, index, results)
 
     def _assistant_turn(self, blocks: Sequence[Fields], index: int) -> _Turn:
-        texts: list[str] = []
+        parts: list[Part] = []
         thoughts: list[str] = []
         calls: list[ToolCall] = []
         for block in blocks:
@@ -114,13 +115,13 @@ class ConversationReader:
                 case "redacted_thinking":  # nobody here can read it
                     self._note("redacted_thinking")
                 case "tool_use":
-                    calls.append(_read_call(block))
+                    calls.append(_read_call(block, f"call_{index}_{len(calls)}"))
                 case "tool_result":
                     raise unknown_block(block)
                 case _ if not self._is_servers(block):
-                    texts.append(visible_text(block))
+                    parts.append(part_of(block))
         reasoning = "\n".join(filter(None, thoughts)) or None
-        message = Message("assistant", text_parts(texts), tuple(calls), reasoning=reasoning, index=index)
+        message = Message("assistant", filled(parts), tuple(calls), reasoning=reasoning, index=index)
         return _Turn(message, index)
 
     def _is_servers(self, block: Fields) -> bool:
@@ -132,28 +133,23 @@ class ConversationReader:
         return True
 
 
-def _read_call(block: Fields) -> ToolCall:
+def _read_call(block: Fields, fallback_id: str) -> ToolCall:
     name = block.string("name")
     if not name:
         raise block.fail("name", "is required")
     arguments: Any = block.get("input")
     if not isinstance(arguments, str | dict | None):
         raise block.fail("input", "must be an object", arguments)
-    return ToolCall(block.string("id") or "", name, arguments)
+    return ToolCall(block.string("id") or fallback_id, name, arguments)
 
 
 def _read_result(block: Fields, index: int) -> Message:
     """A result as a `tool` message. An error says that it is one: templates have no other place for that."""
     block.require("tool_use_id")
-    parts = text_parts(map(result_text, blocks_of(block)))
-    if block.boolean("is_error") and not _tells_of_an_error(parts):
-        parts = (TextPart(f"Error: {parts[0].text}" if parts else "Error"), *parts[1:])
-    return Message("tool", parts, tool_call_id=block.string("tool_use_id"), index=index)
-
-
-def _tells_of_an_error(parts: Sequence[TextPart]) -> bool:
-    beginning = parts[0].text[:80].lower() if parts else ""
-    return "error" in beginning
+    texts = [text for text in map(result_text, blocks_of(block)) if text]
+    if block.boolean("is_error") and not (texts and "error" in texts[0][:_OPENING_CHARS].lower()):
+        texts[:1] = [f"Error: {texts[0]}" if texts else "Error"]
+    return Message("tool", tuple(map(TextPart, texts)), tool_call_id=block.string("tool_use_id"), index=index)
 
 
 def _paired(turns: Sequence[_Turn]) -> Iterable[Message]:

@@ -47,7 +47,8 @@ class AnthropicStreamEncoder:
         self._pieces: list[str] = []  # its text
         self._frame = b"", b""  # what stands before and after the text of a delta
         self._has_calls = False
-        self._ended = False  # with an error
+        self._finished = False  # the reason it stopped has been told
+        self._failed = False
 
     def opening(self) -> bytes:
         return _event("message_start", message=encode_message(self._head, self._usage)) + _PING
@@ -107,19 +108,23 @@ class AnthropicStreamEncoder:
         if event.reason == "cancelled":
             return self.failure(RequestCancelledError("The server is shutting down."))
         self._usage = event.usage
+        self._finished = True
         stop = encode_stop(event.reason, event.matched_stop, has_calls=self._has_calls)
         return self._end_block() + _event("message_delta", delta=stop, usage=encode_usage(event.usage))
 
     def keepalive(self) -> bytes:
+        """Once the reason has been told, a message_delta without one would take it back."""
+        if self._finished:
+            return _PING
         delta = {"stop_reason": None, "stop_sequence": None}
         usage = {"output_tokens": self._usage.completion_tokens}
         return _PING + _event("message_delta", delta=delta, usage=usage)
 
     def closing(self) -> bytes:
-        return b"" if self._ended else _event("message_stop")
+        return b"" if self._failed else _event("message_stop")
 
     def failure(self, error: Exception) -> bytes:
-        self._ended = True
+        self._failed = True
         return sse.named("error", encode_error(error))
 
 

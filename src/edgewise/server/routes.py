@@ -13,7 +13,7 @@ from edgewise.server.options import ServerOptions
 
 def generation_router(options: ServerOptions) -> APIRouter:
     router = APIRouter()
-    chat = ChatFormat()
+    chat = ChatFormat(trust_template=options.trust_request_chat_template)
     completion = CompletionFormat(options.max_choices)
     message = MessagesFormat()
 
