@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgewise.core.chat import CUSTOM_SCHEMA, Message, ReasoningOptions, ToolCall, ToolChoice
+from edgewise.core.chat import CUSTOM_SCHEMA, MediaPart, Message, ReasoningOptions, ToolCall, ToolChoice
 from edgewise.core.errors import InvalidRequestError
 from edgewise.core.grammar import OutputFormat
 from edgewise.protocols.responses import ParsedResponse, parse_request
@@ -241,11 +241,6 @@ def test_items_without_a_place_are_noted():
         ({"role": "user"}, "input[1].content"),
         ({"role": "user", "content": 5}, "input[1].content"),
         ({"role": "user", "content": [{"type": "smell"}]}, "input[1].content[0].type"),
-        (
-            {"role": "user", "content": [{"type": "input_image", "image_url": "http://x"}]},
-            "input[1].content[0]",
-        ),
-        ({"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}, "input[1].content[0]"),
         ({"type": "function_call", "call_id": "c", "arguments": "{}"}, "input[1].name"),
         ({"type": "function_call", "call_id": "c", "name": "a", "arguments": 5}, "input[1].arguments"),
         ({"type": "item_reference", "id": "msg_9"}, "input[1].id"),
@@ -527,3 +522,22 @@ def test_sampling_and_logprobs():
     assert parsed.reply.logprobs == 2
     assert parse(user("a"), include=["message.output_text.logprobs"]).reply.logprobs == 0
     assert parse(user("a")).reply.logprobs is None
+
+
+def test_media_are_kept_as_what_they_are():
+    image = {"type": "input_image", "image_url": "http://169.254.169.254/x"}
+    (message,) = messages({"role": "user", "content": [{"type": "input_text", "text": "see"}, image]})
+    assert message.parts[1] == MediaPart("image", image, "input[0].content[1]") and message.text == "see"
+
+
+def test_other_apis_names_for_a_constraint():
+    assert parse(user("a"), guided_regex="a+").chat.output_format == OutputFormat(
+        "regex", "a+", strict=True, param="guided_regex"
+    )
+    assert refused(guided_regex="a", text={"format": {"type": "json_object"}}).param == "guided_regex"
+
+
+@pytest.mark.parametrize("content", [None, "", [], [{"type": "output_text", "text": ""}]])
+def test_an_empty_assistant_message_is_no_turn(content: Any):
+    turn, _ = messages({"role": "assistant", "content": content}, call("c1"), result("c1", "x"))
+    assert turn.parts == () and len(turn.tool_calls) == 1

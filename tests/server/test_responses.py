@@ -184,6 +184,10 @@ async def test_a_prompt_too_long_is_refused_before_the_stream(client: httpx.Asyn
 async def test_errors_name_the_fields_of_this_api(client: httpx.AsyncClient):
     for fields, param in (
         ({"max_output_tokens": 10**7}, "max_output_tokens"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x"}]}]},
+            "input[0].content[0]",
+        ),
         ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input"),
     ):
         response = await client.post(URL, json={"input": "a", **fields})

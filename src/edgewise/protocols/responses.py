@@ -9,18 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from edgewise.core.chat import ChatRequest, ReasoningOptions, ToolChoice, ToolDefinition
+from edgewise.core.chat import ChatRequest, ToolChoice, ToolDefinition
 from edgewise.core.errors import InvalidRequestError
 from edgewise.core.grammar import OutputFormat
 from edgewise.core.sampling import MAX_LOGPROBS
 from edgewise.protocols.chat import MAX_CACHE_SALT_CHARS, read_template_kwargs
 from edgewise.protocols.fields import Fields
+from edgewise.protocols.reasoning_fields import read_reasoning
 from edgewise.protocols.reply import ReplyOptions
 from edgewise.protocols.responses_input import EARLIER_INDEX, Conversation, own_items, tools_in_items
 from edgewise.protocols.responses_tools import OfferedTools, read_tool_choice
-from edgewise.protocols.sampling import check_sampling, read_max_tokens, read_sampling
+from edgewise.protocols.sampling import check_sampling, read_max_tokens, read_sampling, refuse_unavailable
+from edgewise.protocols.structured import ignored_options, read_output_format
 
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _ECHOED = ("metadata", "prompt_cache_key", "safety_identifier", "service_tier", "user", "max_tool_calls")
 """Fields without effect here that a response repeats."""
 _REFUSED = {
@@ -73,6 +74,7 @@ class ParsedResponse:
 def parse_request(body: object, earlier: Earlier | None = None) -> ParsedResponse:
     """A decoded JSON body -> what it asks. Raises InvalidRequestError with the dotted `param`."""
     fields = Fields.of(body, "")
+    refuse_unavailable(fields)
     _refuse_here(fields)
     before = _earlier_items(fields, earlier := earlier or NothingEarlier())
     own = own_items(fields)
@@ -97,15 +99,17 @@ def parse_request(body: object, earlier: Earlier | None = None) -> ParsedRespons
         sampling=_read_sampling(fields, reply),
         tools=tools.definitions,
         tool_choice=choice,
-        output_format=read_text_format(fields),
+        output_format=_read_format(fields),
         reasoning=read_reasoning(fields),
         stream=reply.stream,
         include_usage=True,
         template_kwargs=read_template_kwargs(fields),
+        reuse_context=fields.boolean("reuse_context", True),
         priority=fields.integer("priority", low=-(2**63), high=2**63 - 1) or 0,
         cache_salt=fields.string("cache_salt", max_len=MAX_CACHE_SALT_CHARS) or "",
     )
-    ignored = (*fields.unread(), *tools.ignored, *conversation.ignored, *_without_effect(fields))
+    skipped = (*tools.ignored, *conversation.ignored)
+    ignored = (*fields.unread(), *skipped, *_without_effect(fields), *ignored_options(fields))
     return ParsedResponse(replace(chat, ignored_fields=ignored), reply)
 
 
@@ -139,8 +143,15 @@ def _without_effect(fields: Fields) -> list[str]:
     return names + (["text.verbosity"] if text is not None and text.get("verbosity") else [])
 
 
-def read_text_format(fields: Fields) -> OutputFormat | None:
-    """`text.format`. Raises InvalidRequestError."""
+def _read_format(fields: Fields) -> OutputFormat | None:
+    """`text.format`, or one of the other APIs' names for a constraint. Raises InvalidRequestError where there are two."""
+    own, other = _text_format(fields), read_output_format(fields)
+    if own is not None and other is not None:
+        raise fields.fail(other.param, "and text.format both ask for a form of the answer; give one of them")
+    return own or other
+
+
+def _text_format(fields: Fields) -> OutputFormat | None:
     text = fields.object("text")
     given = None if text is None else text.object("format")
     if given is None:
@@ -163,17 +174,6 @@ def read_text_format(fields: Fields) -> OutputFormat | None:
         param=inner.name("schema"),
         name=inner.string("name") or "",
     )
-
-
-def read_reasoning(fields: Fields) -> ReasoningOptions:
-    """`reasoning`. An effort asks for thinking, "none" for none; without an effort nothing was asked."""
-    given = fields.object("reasoning")
-    effort = None if given is None else given.string("effort")
-    if given is None or effort is None:
-        return ReasoningOptions()
-    if effort not in _EFFORTS:
-        raise given.fail("effort", f"must be one of {', '.join(_EFFORTS)}", effort)
-    return ReasoningOptions(enabled=effort != "none", effort=effort)
 
 
 def _read_sampling(fields: Fields, reply: ResponseOptions) -> dict[str, Any]:

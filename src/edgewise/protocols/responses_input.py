@@ -15,8 +15,10 @@ from typing import Any
 
 import orjson
 
-from edgewise.core.chat import CUSTOM_INPUT, Message, Role, TextPart, ToolCall
+from edgewise.core.chat import CUSTOM_INPUT, Message, Part, Role, TextPart, ToolCall
+from edgewise.protocols.content import read_content
 from edgewise.protocols.fields import Fields, invalid
+from edgewise.protocols.reasoning_fields import thought_text
 from edgewise.protocols.responses_tools import OfferedTools
 
 INSTRUCTIONS_INDEX = -1
@@ -31,10 +33,10 @@ _ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "tool": "tool",
 }
-_TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
-_MEDIA_PARTS = {
+_MEDIA = {
     "input_image": "an image",
     "image_url": "an image",
+    "image": "an image",
     "computer_screenshot": "an image",
     "input_audio": "audio",
     "input_file": "a document",
@@ -64,7 +66,7 @@ class _Turn:
     """An assistant turn that is being put together."""
 
     index: int
-    parts: list[TextPart] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
 
@@ -144,19 +146,25 @@ class Conversation:
         role = _ROLES.get(item.string("role") or "")
         if role is None:
             raise item.fail("role", "must be user, assistant, system or developer", item.get("role"))
-        parts = _read_parts(item, "content")
-        if parts is None and role != "assistant":
+        content = read_content(item)
+        if content is None and role != "assistant":
             raise item.fail("content", "is required")
+        parts, thoughts = content or ((), None)
         if role != "assistant":
-            self._append(Message(role, parts or (), tool_call_id=item.string("tool_call_id"), index=index))
-        elif parts:
-            if self._turn is not None and self._turn.parts and not self._turn.calls:
-                self._close_turn()  # two messages in a row stay two
-            self._open_turn(index).parts.extend(parts)
+            self._append(Message(role, parts, tool_call_id=item.string("tool_call_id"), index=index))
+            return
+        parts = tuple(part for part in parts if part != TextPart(""))
+        if not parts and not thoughts:
+            return
+        if self._turn is not None and self._turn.parts and not self._turn.calls:
+            self._close_turn()  # two messages in a row stay two
+        turn = self._open_turn(index)
+        turn.parts += parts
+        turn.reasoning += [thoughts] if thoughts else []
 
     def _reasoning(self, item: Fields, index: int) -> None:
         opaque = item.string("encrypted_content")
-        text = _joined(item, "content") or carried_reasoning(opaque) or _joined(item, "summary")
+        text = _thoughts(item, "content") or carried_reasoning(opaque) or _thoughts(item, "summary")
         if text:
             self._open_turn(index).reasoning.append(text)
         elif opaque:
@@ -220,34 +228,10 @@ def _call_id(item: Fields) -> str:
     return item.string("call_id") or item.string("id") or ""
 
 
-def _joined(item: Fields, key: str) -> str:
-    return "\n\n".join(part.text for part in _read_parts(item, key) or () if part.text)
-
-
-def _read_parts(item: Fields, key: str) -> tuple[TextPart, ...] | None:
-    """Text, or a list of text parts. Raises InvalidRequestError naming a part that holds anything else."""
-    content = item.get(key)
-    if content is None:
-        return None
-    if isinstance(content, str):
-        return (TextPart(content),) if content else ()
-    if not isinstance(content, list):
-        raise item.fail(key, "must be a string or an array of parts", content)
-    return tuple(_read_part(part, item.name(f"{key}[{i}]")) for i, part in enumerate(content))
-
-
-def _read_part(raw: object, path: str) -> TextPart:
-    if isinstance(raw, str):
-        return TextPart(raw)
-    part = Fields.of(raw, path)
-    kind = part.string("type") or "text"
-    if kind in _TEXT_PARTS or kind == "refusal":
-        key = "refusal" if kind == "refusal" else "text"
-        part.require(key)
-        return TextPart(part.string(key) or "")
-    if kind in _MEDIA_PARTS:
-        raise invalid(path, f"is {_MEDIA_PARTS[kind]} ({kind}); this model takes text only")
-    raise part.fail("type", "must be a known kind of part such as input_text", kind)
+def _thoughts(item: Fields, key: str) -> str:
+    given = item.get(key)
+    blocks = given if isinstance(given, list) else [given]
+    return "\n\n".join(filter(None, map(thought_text, blocks)))
 
 
 def _read_output(item: Fields, key: str) -> tuple[TextPart, ...]:
@@ -262,8 +246,8 @@ def _output_text(part: object) -> str:
     if not isinstance(part, dict):
         return _as_text(part)
     kind = part.get("type")
-    if isinstance(kind, str) and kind in _MEDIA_PARTS:
-        return f"[{_MEDIA_PARTS[kind]} was returned here; this model reads text only]"
+    if isinstance(kind, str) and kind in _MEDIA:
+        return f"[{_MEDIA[kind]} was returned here; this model reads text only]"
     text = part.get("text")
     return text if isinstance(text, str) else _as_text(part)
 
@@ -273,7 +257,7 @@ def _as_text(value: object) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, dict):
-        if value.get("type") in _MEDIA_PARTS:
+        if value.get("type") in _MEDIA:
             return _output_text(value)
         if isinstance(content := value.get("content"), str):
             return content

@@ -7,11 +7,12 @@ out and noted; a request is never refused for offering one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Literal
 
 from edgewise.core.chat import CUSTOM_SCHEMA, ToolChoice, ToolDefinition
 from edgewise.protocols.fields import Fields, invalid
+from edgewise.protocols.tools import described, read_custom_format, read_name
 
 _JOINT = "__"
 _MODES: tuple[Literal["auto", "none", "required"], ...] = ("auto", "none", "required")
@@ -70,22 +71,22 @@ class OfferedTools:
             self._note(f"tools of type {kind}")
 
     def _open(self, container: Fields) -> None:
-        name = _required_name(container)
+        name = read_name(container)
         for i, raw in enumerate(container.array("tools") or ()):
             self._add(Fields.of(raw, container.name(f"tools[{i}]")), name)
 
     def _define(self, inner: Fields, kind: str, namespace: str | None, outer: Fields) -> None:
-        name = _required_name(inner)
+        name = read_name(inner)
         if (namespace, name) in self._by_wire_name:
             self._note(f"a second tool {name}")
             return
         custom = kind == "custom"
         parameters = None if custom else inner.object("parameters")
-        tool_format = _custom_format(inner) if custom else None
+        tool_format = read_custom_format(inner) if custom else None
         strict = inner.boolean("strict") if inner.get("strict") is not None else None
         tool = ToolDefinition(
             name=self._unused(flat_name(namespace, name)),
-            description=_described(inner.string("description"), tool_format),
+            description=described(inner.string("description"), tool_format),
             parameters=CUSTOM_SCHEMA if custom else None if parameters is None else dict(parameters.data),
             strict=strict,
             kind="custom" if custom else "function",
@@ -107,35 +108,6 @@ class OfferedTools:
     def _note(self, what: str) -> None:
         if what not in self.ignored:
             self.ignored.append(what)
-
-
-def _required_name(fields: Fields) -> str:
-    if not (name := fields.string("name")):
-        raise fields.fail("name", "is required")
-    return name
-
-
-def _custom_format(tool: Fields) -> dict[str, Any] | None:
-    """The grammar a freeform tool's input has to match; None for plain text."""
-    given = tool.object("format")
-    if given is None or given.string("type") in (None, "text"):
-        return None
-    if given.string("type") != "grammar":
-        raise given.fail("type", "must be text or grammar", given.string("type"))
-    grammar = given.object("grammar") or given  # chat completions nest it once more
-    if (syntax := grammar.string("syntax")) not in ("lark", "regex"):
-        raise grammar.fail("syntax", "must be lark or regex", syntax)
-    if not (definition := grammar.string("definition")):
-        raise grammar.fail("definition", "is required")
-    return {"type": "grammar", "syntax": syntax, "definition": definition}
-
-
-def _described(description: str | None, tool_format: Mapping[str, Any] | None) -> str | None:
-    """The description the model reads: a grammar is part of it, since a model cannot keep to what it has not seen."""
-    if tool_format is None:
-        return description
-    rule = f"The input must match this {tool_format['syntax']} grammar:\n{tool_format['definition']}"
-    return f"{description}\n\n{rule}" if description else rule
 
 
 def read_tool_choice(fields: Fields, tools: OfferedTools) -> ToolChoice:
@@ -160,7 +132,7 @@ def read_tool_choice(fields: Fields, tools: OfferedTools) -> ToolChoice:
 
 def _names_of(entry: Fields, kind: str, tools: OfferedTools) -> tuple[str, ...]:
     inner = entry.object(kind) or entry  # {"type": "function", "function": {"name": ...}}
-    names = tools.named(inner.string("namespace"), _required_name(inner))
+    names = tools.named(inner.string("namespace"), read_name(inner))
     if not names:
         raise invalid(inner.name("name"), "must be one of the tools offered", inner.string("name"))
     return names
