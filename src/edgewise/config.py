@@ -70,6 +70,20 @@ class EngineOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """How the answers of a chat model are read and bound."""
+
+    tool_call_parser: str = "auto"  # a tool dialect; auto: the template's; none: calls stay text
+    reasoning_parser: str = "auto"  # a reasoning dialect; auto: the template's; none: thinking stays text
+    bare_calls: bool = (
+        True  # an answer that opens as a call without its markers is one, where tools are offered
+    )
+    reasoning_budget: int | None = (
+        None  # tokens of thinking where the request names none; None: without limit
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class CacheOptions:
     """Where engine directories made on first use are kept. None: the room's own default."""
 
@@ -92,6 +106,7 @@ class ServerOptions:
     keep_alive_s: float = 10.0  # a stream shows a sign of life at least this often
     force_include_usage: bool = False
     strict_model_names: bool = False
+    trust_request_chat_template: bool = False  # a request may bring its own template, rendered in the sandbox
     root_path: str = ""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -102,6 +117,7 @@ class Config:
 
     model: ModelOptions = field(default_factory=ModelOptions)
     engine: EngineOptions = field(default_factory=EngineOptions)
+    chat: ChatOptions = field(default_factory=ChatOptions)
     cache: CacheOptions = field(default_factory=CacheOptions)
     server: ServerOptions = field(default_factory=ServerOptions)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 
 from edgewise.pipeline import Pipeline
@@ -17,6 +19,20 @@ async def test_models(pipeline: Pipeline, client_of: MakeClient):
     one = (await client.get("/v1/models/org/named")).json()
     assert one == listed["data"][0]
     assert (one["object"], one["max_model_len"], one["max_input_len"]) == ("model", 512, 512)
+    alias = (await client.get("/v1/models/gpt-4o")).json()
+    assert alias == one | {"id": "gpt-4o"} and alias["root"] == "org/named"
+
+
+async def test_models_say_what_they_can_do(client: httpx.AsyncClient, make: Any, client_of: MakeClient):
+    (model,) = (await client.get("/v1/models")).json()["data"]
+    able = model["capabilities"]
+    assert able["chat"] and able["tools"] and able["structured_output"] and able["completion"]
+    assert not able["vision"] and not able["audio"]
+    assert model["input_modalities"] == ["text"]
+    assert {"tools", "tool_choice", "response_format"} <= set(model["supported_parameters"])
+    (bare,) = (await client_of(make(template=None)).get("/v1/models")).json()["data"]
+    assert not bare["capabilities"]["chat"] and not bare["capabilities"]["tools"]
+    assert "tools" not in bare["supported_parameters"]
 
 
 async def test_props(client: httpx.AsyncClient, pipeline: Pipeline):

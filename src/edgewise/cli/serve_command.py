@@ -26,9 +26,6 @@ NOT_YET = {
     "enable_jump_forward": "jump-forward decoding",
     "speculative_config": "speculative decoding",
     "kv_transfer_config": "external KV connectors",
-    "tool_call_parser": "tool calls",
-    "reasoning_parser": "reasoning parsers",
-    "enable_auto_tool_choice": "tool calls",
     "allowed_local_media_path": "media input",
     "multimodal_engine_dir": "media input",
     "spec_decode_engine_dir": "speculative decoding",
@@ -92,10 +89,13 @@ def command(
     engine_cache_max_size_gb: Annotated[float | None, typer.Option(min=0.001, help="size limit of that folder", show_default="auto")] = None,
     clear_engine_cache: Annotated[bool, typer.Option(help="empty that folder first")] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
-    tool_call_parser: Annotated[str, typer.Option(help="only none, for now")] = "none",
-    reasoning_parser: Annotated[str, typer.Option(help="only none, for now")] = "none",
+    tool_call_parser: Annotated[str, typer.Option(help="tool dialect; auto: as the chat template writes calls; none: calls stay text")] = "auto",
+    reasoning_parser: Annotated[str, typer.Option(help="reasoning dialect; auto: as the chat template thinks; none: thinking stays text")] = "auto",
+    enable_auto_tool_choice: Annotated[bool, typer.Option(help="accepted: tools are always the model's choice unless a request says otherwise")] = False,
+    bare_calls: Annotated[bool, typer.Option("--bare-calls/--no-bare-calls", help="take an answer that opens as a JSON call without its markers for a call")] = True,
+    reasoning_budget: Annotated[int | None, typer.Option(min=0, help="tokens of thinking where a request names no budget", show_default="no limit")] = None,
+    trust_request_chat_template: Annotated[bool, typer.Option(help="let a request bring its own chat template")] = False,
     enable_jump_forward: Annotated[bool, typer.Option(hidden=True)] = False,
-    enable_auto_tool_choice: Annotated[bool, typer.Option(hidden=True)] = False,
     speculative_config: Annotated[str | None, typer.Option(hidden=True)] = None,
     kv_transfer_config: Annotated[str | None, typer.Option(hidden=True)] = None,
     allowed_local_media_path: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -103,7 +103,7 @@ def command(
     spec_decode_engine_dir: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:  # fmt: skip
     given: dict[str, Any] = dict(locals())
-    from edgewise.config import CacheOptions, Config, EngineOptions, ModelOptions
+    from edgewise.config import CacheOptions, ChatOptions, Config, EngineOptions, ModelOptions
     from edgewise.server import ServerOptions
 
     refuse_missing_capabilities(given)
@@ -131,6 +131,12 @@ def command(
             enable_prefix_caching=enable_prefix_caching,
             huge_pages=huge_pages,
         ),
+        chat=ChatOptions(
+            tool_call_parser=tool_call_parser,
+            reasoning_parser=reasoning_parser,
+            bare_calls=bare_calls,
+            reasoning_budget=reasoning_budget,
+        ),
         cache=CacheOptions(
             cache_dir=cache_dir or environment_path("EDGEWISE_CACHE_DIR"),
             engine_cache_max_size_gb=engine_cache_max_size_gb,
@@ -147,6 +153,7 @@ def command(
         keep_alive_s=keep_alive_s,
         force_include_usage=enable_force_include_usage,
         strict_model_names=strict_model_names,
+        trust_request_chat_template=trust_request_chat_template,
         log_level=log_level,  # type: ignore[arg-type]
         model_aliases=tuple(alias or ()),
         environment={k: v for k, v in os.environ.items() if k.startswith(("EDGEWISE_", "VLLM_"))},
@@ -171,6 +178,8 @@ def note_pointless_flags(given: dict[str, Any]) -> None:
     for name in ("enable_batching", "max_queue_batch_size", "batch_timeout_ms", "enable_in_flight_batching"):
         if given.get(name):
             logger.info("--%s has no effect: batching is continuous and always on", name.replace("_", "-"))
+    if given.get("enable_auto_tool_choice"):
+        logger.info("--enable-auto-tool-choice has no effect: tools are always the model's choice")
     if given.get("enable_context_reuse"):
         logger.info("--enable-context-reuse has no effect: the prefix cache is on by default")
 

@@ -10,6 +10,8 @@ from edgewise.core.chat import ChatRequest
 from edgewise.protocols.chat import read_template_kwargs
 from edgewise.protocols.fields import Fields
 from edgewise.protocols.messages import read_messages, trailing_turn
+from edgewise.protocols.reasoning_fields import read_reasoning
+from edgewise.protocols.tools import read_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,11 @@ def parse_tokenize(body: object) -> TokenizeRequest:
 
 
 def _read_chat(fields: Fields) -> ChatRequest:
-    if fields.array("tools"):
-        raise fields.fail("tools", "are not available yet")
     messages, opens, continues = trailing_turn(read_messages(fields), fields)
     return ChatRequest(
         messages=messages,
+        tools=read_tools(fields).tools,
+        reasoning=read_reasoning(fields),
         add_generation_prompt=opens,
         continue_final_message=continues,
         template_kwargs=read_template_kwargs(fields),

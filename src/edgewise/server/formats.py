@@ -55,8 +55,11 @@ class ChatFormat:
 
     id_prefix = "chatcmpl-"
 
+    def __init__(self, *, trust_template: bool = False) -> None:
+        self._trust_template = trust_template
+
     def parse(self, body: object) -> chat.ParsedChat:
-        return chat.parse_request(body)
+        return chat.parse_request(body, trust_template=self._trust_template)
 
     def model_of(self, parsed: chat.ParsedChat) -> str:
         return parsed.chat.model
@@ -68,8 +71,11 @@ class ChatFormat:
         return parsed.reply
 
     def prepare(self, pipeline: Pipeline, parsed: chat.ParsedChat, request_id: str) -> list[Prepared]:
-        refuse_hopeless(pipeline, parsed.chat)
-        return [pipeline.prepare_chat(parsed.chat, request_id=request_id, defaults=CHAT)]
+        request = parsed.chat
+        refuse_hopeless(pipeline, request)
+        if not request.reuse_context:
+            request = replace(request, cache_salt=request_id)  # nobody else's blocks have it
+        return [pipeline.prepare_chat(request, request_id=request_id, defaults=CHAT)]
 
     def echoes(
         self, pipeline: Pipeline, parsed: chat.ParsedChat, prepared: Sequence[Prepared]

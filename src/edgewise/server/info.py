@@ -13,7 +13,7 @@ from typing import Any
 import edgewise
 from edgewise.core.requests import EngineStats
 from edgewise.pipeline.defaults import CHAT, model_defaults
-from edgewise.protocols.models import encode_model
+from edgewise.protocols.models import Capabilities, encode_model
 from edgewise.server.state import ServerState
 
 _SECRET_NAME = re.compile(r"key|token|secret|password|passwd|credential|auth|cookie", re.IGNORECASE)
@@ -25,6 +25,7 @@ BLANKED = "***"
 def models(state: ServerState) -> list[dict[str, Any]]:
     """A model object for the served name and for each alias."""
     pipeline = state.pipeline
+    able = capabilities(state)
     return [
         encode_model(
             name,
@@ -33,9 +34,19 @@ def models(state: ServerState) -> list[dict[str, Any]]:
             max_model_len=pipeline.max_model_len,
             max_input_len=pipeline.max_input_len,
             vocab_size=pipeline.tokenizer.vocab_size,
+            capabilities=able,
         )
         for name in state.model_names
     ]
+
+
+def capabilities(state: ServerState) -> Capabilities:
+    """What the served model can be asked for: a chat needs a template, a gap to fill needs tokens for it."""
+    pipeline = state.pipeline
+    chat = pipeline.template is not None
+    return Capabilities(
+        chat=chat, tools=chat, fill_in_the_middle=pipeline.tokenizer.fim is not None, embeddings=True
+    )
 
 
 def props(state: ServerState, stats: EngineStats) -> dict[str, Any]:

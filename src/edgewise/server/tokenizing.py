@@ -37,9 +37,10 @@ def _tokenize_chat(pipeline: Pipeline, request: ChatRequest) -> list[int]:
         raise InvalidRequestError("this model has no chat template; send a prompt", param="messages")
     rendered = pipeline.template.render(
         request.messages,
+        tools=request.tools,
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
-        kwargs={"enable_thinking": False, **request.template_kwargs},
+        kwargs={"enable_thinking": bool(request.reasoning.enabled), **request.template_kwargs},
     )
     _check_size(pipeline, rendered.text, "messages")
     ids, _ = encode_prompt(pipeline.tokenizer, rendered)
