@@ -268,6 +268,17 @@ def test_a_call_that_was_cut_off_is_no_history():
     assert store.context_of("resp_b") is None
 
 
+async def test_counting_says_what_the_answer_reports(client: httpx.AsyncClient):
+    body = {"input": "Say hi", "instructions": "be brief"}
+    counted = (await client.post(f"{URL}/input_tokens", json=body)).json()
+    response = await answer(client, body["input"], instructions=body["instructions"])
+    assert counted == {
+        "object": "response.input_tokens",
+        "input_tokens": response["usage"]["input_tokens"],
+    }
+    assert (await client.post(f"{URL}/input_tokens", json={"input": "x" * 600})).json()["input_tokens"] > 600
+
+
 async def test_many_at_once_keep_their_own(client: httpx.AsyncClient):
     responses = await asyncio.gather(*(answer(client) for _ in range(8)))
     assert len({response["id"] for response in responses}) == 8

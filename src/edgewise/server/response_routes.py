@@ -1,4 +1,4 @@
-"""/v1/responses: making one, and coming back to one that is kept: read, delete, list its input, cancel."""
+"""/v1/responses: making one, counting its input, and coming back to one that is kept: read, delete, list its input, cancel."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def responses_router(options: ServerOptions) -> APIRouter:
     @router.post("/responses")
     async def create(request: Request) -> Response:
         return await generate(request, form)
+
+    @router.post("/v1/responses/input_tokens")
+    async def count(request: Request) -> Response:
+        state = state_of(request)
+        with state.side_gate.enter():
+            parsed = await state.read(request, form.parse)
+            state.check_model(form.model_of(parsed))
+            num_tokens = await state.run(form.count, state.pipeline, parsed)
+        return JsonResponse({"object": "response.input_tokens", "input_tokens": num_tokens})
 
     @router.get("/v1/responses/{response_id}")
     async def read(response_id: str, request: Request) -> Response:

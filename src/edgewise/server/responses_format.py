@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from edgewise.core.errors import InvalidRequestError
+from edgewise.core.errors import ContextLengthError, InvalidRequestError
 from edgewise.pipeline import RESPONSES, Pipeline, Prepared
 from edgewise.protocols import responses
 from edgewise.protocols.logprobs import LogprobWriter
@@ -57,6 +57,15 @@ class ResponsesFormat:
             error.message = _in_words_of_input(error.message)
             error.param = None if error.param is None else _in_words_of_input(error.param)
             raise
+
+    def count(self, pipeline: Pipeline, parsed: ParsedResponse) -> int:
+        """The tokens of a prompt, also of one that does not fit. Blocking. Raises InvalidRequestError."""
+        try:
+            return len(self.prepare(pipeline, parsed, "count")[0].request.prompt_token_ids)
+        except ContextLengthError as error:
+            if error.at_least:
+                raise
+            return error.prompt_tokens
 
     def echoes(
         self, pipeline: Pipeline, parsed: ParsedResponse, prepared: Sequence[Prepared]
