@@ -53,15 +53,11 @@ PIECES = st.lists(
             "[THINK]",
             "<|end|>",
             "<|start|>assistant",
-        ]
-        + [
             "<|channel|>analysis<|message|>",
             "<|channel|>final<|message|>",
             "<answer>",
             "</answer>",
             "<tool_calls>",
-        ]
-        + [
             "<response>",
             "\n</response>\n",
             "Here is my thought process:",

@@ -73,6 +73,11 @@ class ReasoningSplitter:
         elif is_open:
             self._enter("thinking")
 
+    @property
+    def thinking(self) -> bool:
+        """Whether the answer so far ends inside a thought."""
+        return self._state == "thinking"
+
     def push(self, text: str) -> Iterator[Piece]:
         """More of the answer. What may be a piece of a mark waits."""
         self._text += text
