@@ -212,6 +212,8 @@ def test_harmony_channels_and_calls() -> None:
     st.text() | st.text(alphabet='\\"/\n\x00\ud83d\ude00é😀', max_size=8), st.booleans(), st.integers(1, 7)
 )
 def test_custom_input_is_the_string(value: str, ascii_only: bool, step: int) -> None:
+    if not ascii_only:  # lone surrogates come as escapes only
+        value = value.encode(errors="replace").decode()
     reader = CustomInput()
     text = json.dumps({"input": value}, ensure_ascii=ascii_only)
     found = "".join(reader.push(text[i : i + step]) for i in range(0, len(text), step)) + reader.finish()
