@@ -27,12 +27,13 @@ _ENCODED_MARK = orjson.dumps(_MARK)
 class _OpenChoice:
     """What a choice is writing: the kind of its open part, the number of its last call, the chunk round a plain delta."""
 
-    __slots__ = ("frame", "kind", "num_calls")
+    __slots__ = ("finished", "frame", "kind", "num_calls")
 
     def __init__(self) -> None:
         self.kind = "text"
         self.num_calls = 0
         self.frame: list[bytes] = []
+        self.finished = False
 
 
 class ChatStreamEncoder:
@@ -146,12 +147,14 @@ class ChatStreamEncoder:
 
     def _encode_finish(self, event: Finish) -> bytes:
         self._usage = event.usage
+        self._choices[event.choice].finished = True
         reason = finish_reason(event.reason, self._options.legacy_calls)
         return self._chunk(event.choice, {}, finish_reason=reason, stop_reason=event.matched_stop)
 
     def keepalive(self) -> bytes:
-        """A comment for those who count bytes, an empty delta for those who count events."""
-        return _SIGN_OF_LIFE + self._chunk(0, {})
+        """A comment for those who count bytes, an empty delta of a choice that goes on for those who count events."""
+        going_on = next((i for i, choice in enumerate(self._choices) if not choice.finished), None)
+        return _SIGN_OF_LIFE + (b"" if going_on is None else self._chunk(going_on, {}))
 
     def closing(self) -> bytes:
         if not self._options.include_usage:
