@@ -13,6 +13,7 @@ class Scripted:
     """Writes reasoning until a bar, then text."""
 
     matched_stop = None
+    hidden_reasoning_tokens = 0
 
     def __init__(self) -> None:
         self._open = ""

@@ -172,7 +172,7 @@ def test_chat_continues_a_trailing_assistant_turn(make_llm):
         ([1, 2], "messages must be"),
         ([{"role": "wizard", "content": "x"}], r"messages\[0\].role"),
         ([{"role": "user"}], r"messages\[0\].content is required"),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "an image"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "image input"),
     ],
 )
 def test_bad_messages_are_refused(llm: LLM, messages, said: str):

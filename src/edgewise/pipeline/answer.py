@@ -26,6 +26,11 @@ class PartWriter(Protocol):
         """A stop string the writer itself found: the choice ends there."""
         ...
 
+    @property
+    def hidden_reasoning_tokens(self) -> int:
+        """Tokens of thinking that is in no part."""
+        ...
+
     def push(self, text: str, token_ids: tuple[int, ...], logprobs: Logprobs) -> list[ChatEvent]:
         """Events of more text. `text` may be empty when only tokens came."""
         ...
@@ -41,6 +46,7 @@ class TextWriter:
     __slots__ = ("_choice", "_open")
 
     matched_stop = None
+    hidden_reasoning_tokens = 0
 
     def __init__(self, choice: int) -> None:
         self._choice = choice
@@ -186,7 +192,10 @@ class Answer:
             prompt_tokens=len(self.request.prompt_token_ids),
             completion_tokens=sum(choice.num_tokens for choice in self._choices),
             cached_tokens=self._cached_tokens,
-            reasoning_tokens=sum(choice.num_reasoning_tokens for choice in self._choices),
+            reasoning_tokens=sum(
+                choice.num_reasoning_tokens + choice.writer.hidden_reasoning_tokens
+                for choice in self._choices
+            ),
         )
 
     def feed(self, event: TokenEvent) -> list[ChatEvent]:

@@ -30,6 +30,10 @@ class ContentStops:
         self._in_text = False
         self._held: PartDelta | None = None
 
+    @property
+    def hidden_reasoning_tokens(self) -> int:
+        return self._writer.hidden_reasoning_tokens
+
     def push(self, text: str, token_ids: tuple[int, ...], logprobs: Logprobs) -> list[ChatEvent]:
         events = [] if self.matched_stop is not None else self._writer.push(text, token_ids, logprobs)
         found = self._filter(events)

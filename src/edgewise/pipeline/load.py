@@ -68,6 +68,7 @@ def load_pipeline(
         eos_token_ids=eos_ids(generation_config, tokenizer.vocab_size),
         vocab_size=min(tokenizer.vocab_size, spec.vocab_size),
         model_name=config.model.served_model_name or source_name(config.model),
+        chat=config.chat,
         resolved=resolved,
     )
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgewise.chat import ChatTemplate
-from edgewise.config import ResolvedConfig
+from edgewise.config import ChatOptions, ResolvedConfig
+from edgewise.pipeline.chat_style import chat_style_for
 from edgewise.pipeline.prepare import Prepared, Preparer
 from edgewise.pipeline.stream import Stream, StreamGroup, Wakers
 from edgewise.text import Tokenizer
@@ -33,6 +34,7 @@ class Pipeline:
         eos_token_ids: frozenset[int] = frozenset(),
         vocab_size: int | None = None,
         model_name: str = "",
+        chat: ChatOptions | None = None,
         resolved: ResolvedConfig | None = None,
     ) -> None:
         """`eos_token_ids` are added to the tokenizer's own. The pipeline owns engine and template."""
@@ -44,6 +46,9 @@ class Pipeline:
         self.max_model_len = max_model_len
         self.max_input_len = min(max_input_len or max_model_len, max_model_len)
         self.resolved = resolved
+        self.chat_style = chat_style_for(
+            tokenizer, template, chat or ChatOptions(), vocab_size=vocab_size or tokenizer.vocab_size
+        )
         self._wakers = Wakers()
         preparer = Preparer(
             tokenizer=tokenizer,
@@ -51,9 +56,11 @@ class Pipeline:
             max_model_len=self.max_model_len,
             max_input_len=self.max_input_len,
             vocab_size=vocab_size or tokenizer.vocab_size,
+            style=self.chat_style,
             generation_config=self.generation_config,
             eos_token_ids=eos_token_ids,
         )
+        self.render = preparer.render
         self.prepare_chat = preparer.prepare_chat
         self.prepare_prompt = preparer.prepare_prompt
 

@@ -16,9 +16,11 @@ import numpy.typing as npt
 from edgewise.chat import ChatTemplate, encode_prompt
 from edgewise.core.chat import ChatRequest, MediaPart
 from edgewise.core.errors import ContextLengthError, InvalidRequestError
+from edgewise.core.grammar import OutputFormat
 from edgewise.core.requests import GenerationRequest
 from edgewise.core.sampling import SamplingParams
 from edgewise.pipeline.answer import PLAIN, AnswerStyle
+from edgewise.pipeline.chat_style import ChatStyle
 from edgewise.pipeline.defaults import CHAT, COMPLETIONS, SamplingDefaults, fit_max_tokens, sampling_params
 from edgewise.text import Tokenizer
 
@@ -45,6 +47,7 @@ class Preparer:
     max_model_len: int
     max_input_len: int
     vocab_size: int
+    style: ChatStyle
     generation_config: Mapping[str, Any] = field(default_factory=dict)
     eos_token_ids: frozenset[int] = frozenset()
 
@@ -62,10 +65,11 @@ class Preparer:
         """
         arrival_s = time.monotonic()
         params = self._sampling(request.sampling if sampling is None else sampling, defaults)
-        text, ids, borders = self._render(request, params)
+        text, ids, borders = self.render(request, params)
         prepared = self._prepared(
             ids, params, text=text, request_id=request_id, arrival_s=arrival_s, param="messages"
         )
+        bound = self.style.bind(request, prepared.request.sampling, text)
         return replace(
             prepared,
             request=replace(
@@ -73,7 +77,10 @@ class Preparer:
                 priority=request.priority,
                 cache_salt=request.cache_salt,
                 cache_borders=tuple(borders),
+                constraint=bound.constraint,
             ),
+            style=bound.style,
+            warnings=bound.warnings,
         )
 
     def prepare_prompt(
@@ -87,6 +94,7 @@ class Preparer:
         parse_special: bool = True,
         priority: int = 0,
         cache_salt: str = "",
+        output_format: OutputFormat | None = None,
     ) -> Prepared:
         """Tokenise a raw prompt, or check one given as token ids. Raises InvalidRequestError, ContextLengthError.
 
@@ -103,16 +111,19 @@ class Preparer:
         prepared = self._prepared(
             ids, params, text=text, request_id=request_id, arrival_s=arrival_s, param="prompt"
         )
-        return replace(prepared, request=replace(prepared.request, priority=priority, cache_salt=cache_salt))
+        make, warnings = self.style.bind_text(output_format)
+        request = replace(prepared.request, priority=priority, cache_salt=cache_salt, constraint=make)
+        return replace(prepared, request=request, warnings=warnings)
 
     def _sampling(self, given: Sampling, defaults: SamplingDefaults) -> SamplingParams:
         if isinstance(given, SamplingParams):
             return given
         return sampling_params(given, generation_config=self.generation_config, defaults=defaults)
 
-    def _render(
+    def render(
         self, request: ChatRequest, sampling: SamplingParams
     ) -> tuple[str, npt.NDArray[np.int32], Sequence[int]]:
+        """A conversation as text, as token ids i32[P], and the positions where its messages end. Raises InvalidRequestError."""
         if self.template is None:
             raise InvalidRequestError(
                 "this model has no chat template",
@@ -134,7 +145,7 @@ class Preparer:
             tools=request.tools,
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=request.continue_final_message,
-            kwargs={"enable_thinking": sampling.enable_thinking, **request.template_kwargs},
+            kwargs={**self.style.template_variables(request, sampling), **request.template_kwargs},
         )
         self._check_text(rendered.text, "messages")
         ids, borders = encode_prompt(self.tokenizer, rendered)
