@@ -269,3 +269,13 @@ def test_any_list_of_messages_is_parsed_or_refused_naming_one(messages: list[Any
         parse_request({"messages": messages})
     except InvalidRequestError as error:
         assert error.param is not None and error.param.startswith("messages")
+
+
+def test_a_template_of_the_request_s_own_is_read_only_where_it_is_trusted():
+    asked = body(chat_template="{{ messages[0].content }}")
+    assert parse_request(asked, trust_template=True).chat.chat_template == "{{ messages[0].content }}"
+    with pytest.raises(InvalidRequestError, match=r"chat_template .* not allowed"):
+        parse_request(asked)
+    with pytest.raises(InvalidRequestError, match="chat_template must be at most"):
+        parse_request(body(chat_template="x" * (1 << 19)), trust_template=True)
+    assert parse_request(body(chat_template="")).chat.chat_template is None

@@ -169,3 +169,16 @@ async def test_strict_names_refuse_others(pipeline: Pipeline, client_of: MakeCli
 async def test_a_request_may_name_its_own_id(client: httpx.AsyncClient):
     first, second = [await chat(client, request_id="mine", max_tokens=1) for _ in range(2)]
     assert first["id"] == second["id"] == "mine"
+
+
+async def test_a_request_can_keep_its_context_to_itself(client: httpx.AsyncClient):
+    async def cached(**fields: Any) -> int:
+        usage = (
+            await chat(client, messages=[{"role": "user", "content": "x" * 80}], max_tokens=1, **fields)
+        )["usage"]
+        return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+    assert await cached(reuse_context=False) == 0
+    assert await cached() == 0, "nobody finds what it computed"
+    assert await cached() > 0
+    assert await cached(reuse_context=False) == 0, "and it uses nothing of others"
