@@ -12,6 +12,7 @@ import httpx
 import orjson
 import pytest
 
+from edgewise.core.errors import InvalidRequestError
 from edgewise.pipeline import Pipeline
 from edgewise.protocols.anthropic_stream import AnthropicStreamEncoder
 from tests.server.conftest import MakeClient, eventually
@@ -199,6 +200,18 @@ async def test_what_has_no_effect_is_said_once(client: httpx.AsyncClient, caplog
     warned = [r.getMessage() for r in caplog.records if "is ignored" in r.getMessage()]
     assert len(warned) == 2
     assert "tools.web_search_20250305" in warned[1] and "context_management" in warned[0]
+
+
+async def test_an_error_in_a_schema_is_named_as_this_api_names_it(
+    pipeline: Pipeline, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_: object, **__: object) -> None:
+        raise InvalidRequestError("tools[3].parameters.properties.x.pattern cannot be kept", param="tools")
+
+    monkeypatch.setattr(pipeline, "prepare_chat", refuse)
+    for url in (URL, COUNT):
+        message = error_of(await client.post(url, json=BODY), 400, "invalid_request_error")
+        assert message == "tools[3].input_schema.properties.x.pattern cannot be kept"
 
 
 @pytest.mark.parametrize("url", [URL, COUNT])

@@ -22,6 +22,7 @@ from edgewise.core.chat import ChatRequest, ReasoningOptions
 from edgewise.core.errors import RequestCancelledError
 from edgewise.core.grammar import OutputFormat
 from edgewise.core.requests import Usage
+from edgewise.core.sampling import MAX_STOP_STRINGS
 from edgewise.protocols.anthropic_messages import ConversationReader
 from edgewise.protocols.anthropic_tools import read_tool_choice, read_tools
 from edgewise.protocols.chat import MAX_CACHE_SALT_CHARS, read_template_kwargs
@@ -94,11 +95,21 @@ def _read_sampling(fields: Fields) -> dict[str, Any]:
         "top_p": fields.number("top_p"),
         "top_k": fields.integer("top_k"),
         "seed": fields.integer("seed"),
-        "stop": fields.strings("stop_sequences") or None,
+        "stop": _read_stops(fields),
     }
     sampling = {name: value for name, value in given.items() if value is not None}
     check_sampling(sampling)
     return sampling
+
+
+def _read_stops(fields: Fields) -> list[str] | None:
+    stops = fields.strings("stop_sequences") or []
+    if len(stops) > MAX_STOP_STRINGS:
+        raise fields.fail("stop_sequences", f"must hold at most {MAX_STOP_STRINGS} texts, got {len(stops)}")
+    for i, text in enumerate(stops):
+        if not text:
+            raise fields.fail(f"stop_sequences[{i}]", "must not be empty")
+    return stops or None
 
 
 def _read_reasoning(fields: Fields) -> tuple[ReasoningOptions, list[str]]:

@@ -11,13 +11,17 @@ from collections.abc import Sequence
 
 from edgewise.core.chat import ToolChoice, ToolDefinition
 from edgewise.protocols.fields import Fields
+from edgewise.protocols.tools import MAX_TOOLS, read_name
 
 
 def read_tools(fields: Fields) -> tuple[tuple[ToolDefinition, ...], tuple[str, ...]]:
     """(the tools a model may call, names of those left out). Raises InvalidRequestError."""
     tools: dict[str, ToolDefinition] = {}
     left_out: dict[str, None] = {}
-    for i, raw in enumerate(fields.array("tools") or ()):
+    raw_tools = fields.array("tools") or ()
+    if len(raw_tools) > MAX_TOOLS:
+        raise fields.fail("tools", f"must hold at most {MAX_TOOLS} tools, got {len(raw_tools)}")
+    for i, raw in enumerate(raw_tools):
         tool = Fields.of(raw, f"tools[{i}]")
         kind = tool.string("type") or "custom"
         if kind != "custom" and tool.get("input_schema") is None:
@@ -31,8 +35,7 @@ def read_tools(fields: Fields) -> tuple[tuple[ToolDefinition, ...], tuple[str, .
 
 
 def _read_tool(tool: Fields) -> ToolDefinition:
-    if not (name := tool.string("name")):
-        raise tool.fail("name", "is required")
+    name = read_name(tool)
     schema = tool.object("input_schema")
     if schema is None:
         raise tool.fail("input_schema", "is required")
@@ -41,6 +44,7 @@ def _read_tool(tool: Fields) -> ToolDefinition:
         description=tool.string("description"),
         parameters=dict(schema.data),
         strict=tool.boolean("strict") if tool.get("strict") is not None else None,
+        local_name=name,
         path=tool.path,
         raw=dict(tool.data),
     )

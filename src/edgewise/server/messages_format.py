@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import Request
 from starlette.responses import Response
 
 from edgewise.core.chat import ChatRequest
-from edgewise.core.errors import ContextLengthError
+from edgewise.core.errors import ContextLengthError, InvalidRequestError
 from edgewise.pipeline import MESSAGES, Pipeline, Prepared
 from edgewise.protocols import anthropic
 from edgewise.protocols.anthropic import ParsedMessages
@@ -20,6 +22,8 @@ from edgewise.protocols.stream import StreamEncoder
 from edgewise.server.errors import JsonResponse
 from edgewise.server.formats import refuse_hopeless
 from edgewise.server.state import client_of, state_of
+
+_SCHEMA = re.compile(r"\b(tools\[\d+\])\.parameters\b")
 
 
 class MessagesFormat:
@@ -40,8 +44,7 @@ class MessagesFormat:
         return parsed.reply
 
     def prepare(self, pipeline: Pipeline, parsed: ParsedMessages, request_id: str) -> list[Prepared]:
-        refuse_hopeless(pipeline, parsed.chat)
-        return [pipeline.prepare_chat(parsed.chat, request_id=request_id, defaults=MESSAGES)]
+        return [_prepare(pipeline, parsed.chat, request_id)]
 
     def echoes(
         self, pipeline: Pipeline, parsed: ParsedMessages, prepared: Sequence[Prepared]
@@ -79,11 +82,24 @@ async def count_tokens(request: Request) -> Response:
 
 def _count(pipeline: Pipeline, request: ChatRequest) -> int:
     """The tokens of a prompt, also of one that does not fit: clients count to find out. Raises InvalidRequestError."""
-    refuse_hopeless(pipeline, request)
     try:
-        prepared = pipeline.prepare_chat(request, request_id="count", defaults=MESSAGES)
+        return len(_prepare(pipeline, request, "count").request.prompt_token_ids)
     except ContextLengthError as error:
         if error.at_least:
             raise
         return error.prompt_tokens
-    return len(prepared.request.prompt_token_ids)
+
+
+def _prepare(pipeline: Pipeline, request: ChatRequest, request_id: str) -> Prepared:
+    """Errors and warnings name a tool's schema as this API does."""
+    refuse_hopeless(pipeline, request)
+    try:
+        prepared = pipeline.prepare_chat(request, request_id=request_id, defaults=MESSAGES)
+    except InvalidRequestError as error:
+        error.message = _in_words_of_messages(error.message)
+        raise
+    return replace(prepared, warnings=tuple(map(_in_words_of_messages, prepared.warnings)))
+
+
+def _in_words_of_messages(text: str) -> str:
+    return _SCHEMA.sub(r"\1.input_schema", text)
