@@ -204,3 +204,11 @@ def test_scripted_output_runs_to_its_stop_token() -> None:
     model = ScriptedModel(script=scripted_outputs({PROMPT: (8, 9, 10, 0)}))
     found = Runner(model).generate(PROMPT, eos_token_ids=frozenset({0}))
     assert (found.tokens(), found.reason) == ([8, 9, 10], "stop")
+
+
+def test_a_top_k_beyond_the_vocabulary_means_all_of_it() -> None:
+    every = Runner().generate(PROMPT, temperature=1.0, seed=1, max_tokens=8)
+    assert (
+        Runner().generate(PROMPT, temperature=1.0, seed=1, max_tokens=8, top_k=10**12).tokens()
+        == every.tokens()
+    )

@@ -58,6 +58,20 @@ def test_refusals_name_the_field(fields: dict[str, Any], param: str):
     assert caught.value.param == param
 
 
+def test_a_body_that_is_no_object_has_no_field_to_name():
+    with pytest.raises(InvalidRequestError, match="must be a JSON object") as caught:
+        parse_request([])
+    assert caught.value.param is None
+
+
+def test_a_value_nested_as_deep_as_json_allows_is_refused_and_shown_by_its_kind():
+    nested: list[Any] = []
+    for _ in range(1000):
+        nested = [nested]
+    with pytest.raises(InvalidRequestError, match="got a list"):
+        parse_request({"prompt": nested})
+
+
 def test_max_tokens_defaults_to_sixteen_and_follows_min_tokens():
     assert parse_request({"prompt": "a"}).sampling["max_tokens"] == 16
     assert parse_request({"prompt": "a", "max_tokens": None}).sampling["max_tokens"] == 16

@@ -7,7 +7,7 @@ max_tokens 2048). HTTP endpoints start from their own defaults (`protocols/`), t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,11 @@ The return value is ignored; edit `logits` in place. An exception fails that req
 MAX_LOGPROBS = 128
 MAX_N = 128
 MAX_STOP_STRINGS = 64
+MAX_STOP_CHARS = 4096
 UNLIMITED = -1
+
+_NUMBERS = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+_INTEGERS = ("top_k", "n", "min_tokens", "max_tokens", "seed", "logprobs", "prompt_logprobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class SamplingParams:
     seed: int | None = None  # None: drawn once per request
     presence_penalty: float = 0.0  # [-2, 2]
     frequency_penalty: float = 0.0  # [-2, 2]
-    repetition_penalty: float = 1.0  # > 0; applies to prompt and output
+    repetition_penalty: float = 1.0  # [0.01, 100]; applies to prompt and output
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     include_stop_str_in_output: bool = False
@@ -81,17 +85,38 @@ def _fail(name: str, value: object, rule: str) -> InvalidRequestError:
 
 
 def _normalise(p: SamplingParams) -> None:
-    """Turn the convenient spellings (a single stop string, lists) into the stored ones."""
-    stop = (p.stop,) if isinstance(p.stop, str) else tuple(p.stop or ())
-    object.__setattr__(p, "stop", stop)
-    for name in ("stop_token_ids", "bad_words", "logits_processors"):
-        object.__setattr__(p, name, tuple(getattr(p, name) or ()))
+    """Turn the convenient spellings (a single string, lists, arrays, NumPy numbers) into the stored ones."""
+    for name in ("stop", "bad_words", "stop_token_ids", "logits_processors"):
+        object.__setattr__(p, name, _as_tuple(name, getattr(p, name)))
     if p.allowed_token_ids is not None:
-        object.__setattr__(p, "allowed_token_ids", tuple(p.allowed_token_ids))
+        object.__setattr__(p, "allowed_token_ids", _as_tuple("allowed_token_ids", p.allowed_token_ids))
+    for name in (*_NUMBERS, *_INTEGERS):
+        value = getattr(p, name)
+        if isinstance(value, np.integer | np.floating):
+            object.__setattr__(p, name, value.item())
     if p.top_k == -1:
         object.__setattr__(p, "top_k", 0)
+    object.__setattr__(p, "logit_bias", _as_bias(p.logit_bias))
+
+
+def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
+    """A list of any kind as a tuple; a string or a callable is a list of one."""
+    if value is None:
+        return ()
+    if isinstance(value, str) or callable(value):
+        return (value,)
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping) or not isinstance(value, Iterable):
+        raise _fail(name, value, "a list")
+    return tuple(item.item() if isinstance(item, np.integer) else item for item in value)
+
+
+def _as_bias(given: Any) -> dict[int, float]:
     bias: dict[int, float] = {}
-    for key, value in dict(p.logit_bias or {}).items():
+    if not isinstance(given or {}, Mapping):
+        raise _fail("logit_bias", given, "a map from token ids to numbers")
+    for key, value in (given or {}).items():
         try:
             token, amount = int(key), float(value)
         except (TypeError, ValueError):
@@ -99,7 +124,7 @@ def _normalise(p: SamplingParams) -> None:
         if not math.isfinite(amount):
             raise _fail("logit_bias", {key: value}, "a map from token ids to finite numbers")
         bias[token] = min(100.0, max(-100.0, amount))
-    object.__setattr__(p, "logit_bias", bias)
+    return bias
 
 
 def _check_number(name: str, value: object, low: float, high: float, *, low_open: bool = False) -> None:
@@ -124,7 +149,7 @@ def _check_ranges(p: SamplingParams) -> None:
     _check_number("min_p", p.min_p, 0.0, 1.0)
     _check_number("presence_penalty", p.presence_penalty, -2.0, 2.0)
     _check_number("frequency_penalty", p.frequency_penalty, -2.0, 2.0)
-    _check_number("repetition_penalty", p.repetition_penalty, 0.0, math.inf, low_open=True)
+    _check_number("repetition_penalty", p.repetition_penalty, 0.01, 100.0)
     _check_int("top_k", p.top_k, 0)
     _check_int("n", p.n, 1, MAX_N)
     _check_int("min_tokens", p.min_tokens, 0)
@@ -142,6 +167,11 @@ def _check_ranges(p: SamplingParams) -> None:
     for text in p.stop:
         if not isinstance(text, str) or not text:
             raise _fail("stop", text, "non-empty strings")
+        if len(text) > MAX_STOP_CHARS:
+            raise InvalidRequestError(
+                f"stop must be strings of at most {MAX_STOP_CHARS} characters, got one of {len(text)}",
+                param="stop",
+            )
     for text in p.bad_words:
         if not isinstance(text, str) or not text:
             raise _fail("bad_words", text, "non-empty strings")

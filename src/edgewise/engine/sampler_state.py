@@ -38,7 +38,7 @@ class SamplerState:
         """`seed`: of this choice, any integer; `stop_ids`: what may not come before `min_tokens`."""
         params = request.sampling
         self.num_logprobs = NO_LOGPROBS if params.logprobs is None else params.logprobs
-        self.row: bytes = _row(request, seed, self.num_logprobs)
+        self.row: bytes = _row(request, seed, self.num_logprobs, vocab_size)
         self.needs_prompt = params.repetition_penalty != 1.0
         self.needs_output = (
             self.needs_prompt or params.frequency_penalty != 0.0 or params.presence_penalty != 0.0
@@ -81,15 +81,15 @@ def mask_of(ids: tuple[int, ...], vocab_size: int) -> npt.NDArray[np.uint32]:
     return np.packbits(bits, bitorder="little").view(np.uint32)
 
 
-def _row(request: GenerationRequest, seed: int, num_logprobs: int) -> bytes:
+def _row(request: GenerationRequest, seed: int, num_logprobs: int, vocab_size: int) -> bytes:
     """A record of `ROW` without its counter."""
     params = request.sampling
     row = np.zeros(1, ROW)
     row["temperature"] = params.temperature
     row["top_p"] = max(params.top_p, FLOAT.tiny)  # what rounds to 0 in float32 means "the best one"
-    row["top_k"] = params.top_k
+    row["top_k"] = min(params.top_k, vocab_size)
     row["min_p"] = params.min_p
-    row["repetition_penalty"] = min(max(params.repetition_penalty, FLOAT.tiny), FLOAT.max)
+    row["repetition_penalty"] = params.repetition_penalty
     row["frequency_penalty"] = params.frequency_penalty
     row["presence_penalty"] = params.presence_penalty
     row["seed"] = seed & SEED_MASK

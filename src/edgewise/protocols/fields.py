@@ -20,8 +20,8 @@ def shown(value: object) -> str:
     """A value as short JSON, for an error message."""
     try:
         text = orjson.dumps(value).decode()
-    except (orjson.JSONEncodeError, ValueError):
-        text = repr(value)
+    except (orjson.JSONEncodeError, ValueError):  # what is nested too deeply to write again, for one
+        text = f"a {type(value).__name__}"
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."
 
 
@@ -45,7 +45,9 @@ class Fields:
     def of(cls, value: object, path: str) -> Fields:
         """A reader of `value`, which must be a JSON object."""
         if not isinstance(value, dict):
-            raise invalid(path or "the request body", "must be a JSON object", value)
+            error = invalid(path or "the request body", "must be a JSON object", value)
+            error.param = path or None
+            raise error
         return cls(value, path)
 
     def name(self, key: str) -> str:

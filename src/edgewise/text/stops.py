@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from edgewise.core.errors import InvalidRequestError
-
-MAX_STOP_CHARS = 4096
+from edgewise.core.sampling import MAX_STOP_CHARS
 
 
 class StopAutomaton:
