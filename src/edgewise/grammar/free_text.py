@@ -160,8 +160,9 @@ class _FreeText:
         grammar, found = self._grammar, []
         for opening in place.openings:
             if opening.rest is not None:
-                white = (Regex(WHITE),) if place.white else ()
-                found.append(grammar.expression(Sequence((*white, Text(opening.text), opening.rest))))
+                # One terminal: free text that begins alike goes on until it is complete.
+                begin = grammar.terminal((f"/{WHITE}/ " if place.white else "") + quoted(opening.text))
+                found.append(f"{begin if opening.text else ''} {grammar.expression(opening.rest)}")
         if place.is_bound:
             return found
         banned = [opening.text for opening in self._triggers if opening.rest is None]

@@ -1,8 +1,9 @@
 """Rules as a grammar in llguidance's Lark dialect.
 
-Its parser has two levels. Terminals (upper case) are regular expressions that the lexer matches greedily, without looking back: raw
-text followed by its end mark must therefore be one terminal, in which the mark cannot be swallowed. So every stretch of a rule that
-is regular becomes one terminal; only JSON, other grammars, control tokens and what holds them are rules (lower case).
+Its parser has two levels. Terminals (upper case) are regular expressions that a lexer matches greedily and without looking back: while any
+terminal that may stand here can go on, those that have ended are forgotten. So terminals that may stand in one place must not end
+inside one another. Fixed texts are written as a terminal a character: what they share they share to the last character. Raw text is
+one terminal together with the mark that ends it, which cannot go on after it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from llguidance import regex_to_lark
 
 from edgewise.core.grammar import Gbnf, Json, Lark, OneOf, RawText, Regex, Repeat, Rule, Sequence, Text
 from edgewise.grammar.gbnf import gbnf_to_lark
+from edgewise.grammar.raw_text import Item, ends_of
 from edgewise.grammar.tokens import TokenTable
 
 ANYTHING = "/(?s:.*)/"
 SOMETHING = "/(?s:.+)/"
+MAX_SPELLED = 256  # characters of a text that are terminals of their own
+MAX_BRANCHES = 64  # texts to choose from that are spelled out: every one takes part in every step
 
 
 class GrammarText:
@@ -62,17 +66,17 @@ class GrammarText:
 
     def expression(self, rule: Rule) -> str:
         """A rule as an expression to be used in another."""
-        if (regular := self.regular(rule)) is not None:
-            return self.terminal(regular)
         match rule:
-            case Text():
-                return "(" + self._sequence((rule,)) + ")"
+            case Text() | RawText() | Regex():
+                return f"({self._sequence((rule,))})"
             case Json():
                 return self.rule(f"%json {self._schema_source(rule)}")
             case Sequence(rules):
                 return self.rule(self._sequence(rules))
             case OneOf(rules):
-                return self.rule(self._alternatives(rules))
+                if (texts := self._many_texts(rules)) is not None:
+                    return self.terminal(" | ".join(map(quoted, texts)))
+                return self.rule(" | ".join(map(self.expression, rules)))
             case Repeat(one, low, high, joint):
                 between = None if joint is None else self.expression(joint)
                 return self.rule(repeated(self.expression(one), low, high, between))
@@ -80,57 +84,33 @@ class GrammarText:
                 return self._other(source)
             case Gbnf(source):
                 return self._other(gbnf_to_lark(source))
-            case Regex() | RawText():
-                raise AssertionError("a regular rule")
 
-    def regular(self, rule: Rule) -> str | None:
-        """A rule as an expression within a terminal; None where it is more than a regular expression."""
-        match rule:
-            case Text(text):
-                return quoted(text) if self._is_plain(text) else None
-            case Regex(pattern):
-                return regex(pattern)
-            case RawText(until):
-                return without(ANYTHING, until)
-            case Sequence(rules):
-                return self._all_regular(rules, " ")
-            case OneOf(rules):
-                return self._all_regular(rules, " | ")
-            case Repeat(one, low, high, joint):
-                part, between = self.regular(one), None if joint is None else self.regular(joint)
-                if part is None or (joint is not None and between is None):
-                    return None
-                return repeated(part, low, high, between)
-            case _:
-                return None
-
-    def _all_regular(self, rules: tuple[Rule, ...], joint: str) -> str | None:
-        parts = [self.regular(rule) for rule in rules]
-        if None in parts:
+    def _many_texts(self, rules: tuple[Rule, ...]) -> list[str] | None:
+        """The texts of a choice of so many that they must be one terminal; None for any other choice."""
+        texts = [rule.text for rule in rules if isinstance(rule, Text) and rule.text]
+        if len(texts) < len(rules) or len(texts) <= MAX_BRANCHES:
             return None
-        return "(" + joint.join(part for part in parts if part is not None) + ")" if parts else '""'
-
-    def _is_plain(self, text: str) -> bool:
-        return not any(isinstance(piece, int) for piece in self.table.pieces(text))
+        plain = all(isinstance(piece, str) for text in texts for piece in self.table.pieces(text))
+        return texts if plain else None
 
     def _sequence(self, rules: Iterable[Rule]) -> str:
-        """Neighbours that are regular become one terminal: the lexer cannot look from one into the next."""
         parts: list[str] = []
-        run: list[str] = []
-        for item in self._items(rules):
-            part = None if isinstance(item, int) else self.regular(item)
-            if part is not None:
-                run.append(part)
-                continue
-            if run:
-                parts.append(self.terminal(" ".join(run)))
-                run = []
-            parts.append(token(item) if isinstance(item, int) else self.expression(item))
-        if run:
-            parts.append(self.terminal(" ".join(run)))
-        return " ".join(parts)
+        items = list(self._items(rules))
+        while items:
+            item = items.pop(0)
+            if isinstance(item, int):
+                parts.append(token(item))
+            elif isinstance(item, Text):
+                parts += spelled(item.text)
+            elif isinstance(item, RawText):
+                parts.append(self._raw_text(item, items))
+            elif isinstance(item, Regex):
+                parts.append(self._pattern(item, items))
+            else:
+                parts.append(self.expression(item))
+        return " ".join(parts) or '""'
 
-    def _items(self, rules: Iterable[Rule]) -> Iterator[Rule | int]:
+    def _items(self, rules: Iterable[Rule]) -> Iterator[Item]:
         """The rules in order, inner sequences in their place, texts cut at control tokens."""
         for rule in rules:
             if isinstance(rule, Sequence):
@@ -140,10 +120,40 @@ class GrammarText:
             else:
                 yield rule
 
-    def _alternatives(self, rules: tuple[Rule, ...]) -> str:
-        regular = [part for rule in rules if (part := self.regular(rule)) is not None]
-        others = [self.expression(rule) for rule in rules if self.regular(rule) is None]
-        return " | ".join([*([self.terminal(" | ".join(regular))] if regular else []), *others])
+    def _pattern(self, first: Regex, items: list[Item]) -> str:
+        """A pattern with the texts that follow it, which it might swallow; they are taken from `items`."""
+        parts = [regex(first.pattern)]
+        while items and isinstance(text := items[0], Text):
+            parts.append(quoted(text.text))
+            del items[0]
+        return self.terminal(" ".join(parts))
+
+    def _raw_text(self, raw: RawText, items: list[Item]) -> str:
+        """Raw text with what ends it; items that belong to its ends are taken from `items`."""
+        clean = without(ANYTHING, raw.until)
+        ends, num_taken = ends_of(raw, items, self._items)
+        del items[:num_taken]
+        branches = []
+        for end in ends:
+            lexeme = clean
+            if end.text:
+                lexeme = f"({clean} {quoted(end.text)})"
+                if raw.until:  # not past the first mark
+                    marks = " | ".join(map(quoted, raw.until))
+                    lexeme += f" & ~({ANYTHING} ({marks}) {SOMETHING})"
+            branches.append(" ".join([self.terminal(lexeme), *self._rest(end.rest)]))
+        return "(" + " | ".join(branches) + ")"
+
+    def _rest(self, items: tuple[Item, ...]) -> Iterator[str]:
+        for item in items:
+            yield token(item) if isinstance(item, int) else self.expression(item)
+
+
+def spelled(text: str) -> Iterator[str]:
+    """A text as terminals of one character."""
+    yield from map(quoted, text[:MAX_SPELLED])
+    if len(text) > MAX_SPELLED:
+        yield quoted(text[MAX_SPELLED:])
 
 
 def quoted(text: str) -> str:

@@ -6,7 +6,7 @@ documentation of both. Free text round triggered tags is supported as the whole 
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from edgewise.core.errors import InvalidRequestError
 from edgewise.core.grammar import (
@@ -33,7 +33,7 @@ def structural_tag(value: Any, path: str, *, strict: bool = False) -> Rule | Fre
         return reader.older_form(value, path)
     if isinstance(value, dict) and "format" in value:
         return reader.top(value["format"], f"{path}.format")
-    _fail(path, "needs a format, or structures and triggers")
+    raise _fault(path, "needs a format, or structures and triggers")
 
 
 class _Reader:
@@ -42,7 +42,7 @@ class _Reader:
 
     def older_form(self, value: dict[str, Any], path: str) -> FreeText:
         triggers = _texts(value.get("triggers"), f"{path}.triggers")
-        tags = []
+        tags: list[tuple[str, Rule]] = []
         for i, one in enumerate(_list(value["structures"], f"{path}.structures")):
             where = f"{path}.structures[{i}]"
             begin, end = _text(one, "begin", where), _text(one, "end", where)
@@ -65,7 +65,7 @@ class _Reader:
     def rule(self, node: Any, path: str, until: tuple[str, ...], depth: int) -> Rule:
         """`until`: what ends a raw text in this place."""
         if depth > MAX_DEPTH:
-            _fail(path, f"is nested more than {MAX_DEPTH} levels deep")
+            raise _fault(path, f"is nested more than {MAX_DEPTH} levels deep")
         match _kind(node, path):
             case "const_string":
                 return Text(_text(node, "value" if "value" in node else "text", path))
@@ -89,7 +89,7 @@ class _Reader:
             case "tags_with_separator" | "triggered_tags" as kind:
                 return self._tags_in_a_row(kind, node, path)
             case kind:
-                _fail(f"{path}.type", f"{kind!r} is not supported")
+                raise _fault(f"{path}.type", f"{kind!r} is not supported")
 
     def _elements(self, node: Any, path: str, until: tuple[str, ...], depth: int) -> tuple[Rule, ...]:
         each = _list(node.get("elements"), f"{path}.elements")
@@ -97,7 +97,7 @@ class _Reader:
 
     def _tags_in_a_row(self, kind: str, node: Any, path: str) -> Rule:
         if kind == "triggered_tags" and not node.get("at_least_one"):
-            _fail(path, "triggered_tags with free text round them can only be the whole format")
+            raise _fault(path, "triggered_tags with free text round them can only be the whole format")
         tags = OneOf(tuple(rule for _, rule in self._tags(node, path)))
         joint = (
             Text(_text(node, "separator", path)) if kind == "tags_with_separator" else Regex(r"[ \t\r\n]*")
@@ -112,7 +112,7 @@ class _Reader:
     def _tag(self, node: Any, path: str, depth: int) -> tuple[str, Rule]:
         """How a tag begins, and all of it."""
         if not isinstance(node, dict):
-            _fail(path, "must be an object")
+            raise _fault(path, "must be an object")
         begin = _text(node, "begin", path)
         ends = node.get("end", "")
         ends = (ends,) if isinstance(ends, str) else _texts(ends, f"{path}.end")
@@ -123,7 +123,7 @@ class _Reader:
 
     def _schema(self, schema: Any, path: str) -> Json:
         if not isinstance(schema, dict | bool):
-            _fail(path, "must be a JSON schema")
+            raise _fault(path, "must be a JSON schema")
         return Json(schema, path, strict=self._strict, refuse_broken=True)
 
 
@@ -133,17 +133,17 @@ def _regions(triggers: tuple[str, ...], tags: list[tuple[str, Rule]], path: str)
     for trigger in triggers:
         rules = tuple(rule for begin, rule in tags if begin.startswith(trigger))
         if not trigger or not rules:
-            _fail(f"{path}.triggers", f"no tag begins with the trigger {trigger!r}")
+            raise _fault(f"{path}.triggers", f"no tag begins with the trigger {trigger!r}")
         regions.append(Triggered(trigger, OneOf(rules)))
     for begin, _ in tags:
         if not begin.startswith(triggers):
-            _fail(f"{path}.triggers", f"no trigger begins the tag {begin!r}")
+            raise _fault(f"{path}.triggers", f"no trigger begins the tag {begin!r}")
     return tuple(regions)
 
 
 def _kind(node: Any, path: str) -> str:
     if not isinstance(node, dict) or not isinstance(node.get("type"), str):
-        _fail(path, "must be an object with a type")
+        raise _fault(path, "must be an object with a type")
     kind: str = node["type"]
     return kind
 
@@ -158,28 +158,28 @@ def _times(kind: str, node: Any, path: str) -> tuple[int, int | None]:
         or low < 0
         or (high is not None and (not isinstance(high, int) or high < low))
     ):
-        _fail(path, "needs numbers min and max, min at most max")
+        raise _fault(path, "needs numbers min and max, min at most max")
     return low, high
 
 
 def _text(node: Any, key: str, path: str) -> str:
     value = node.get(key) if isinstance(node, dict) else None
     if not isinstance(value, str):
-        _fail(f"{path}.{key}", "must be a string")
+        raise _fault(f"{path}.{key}", "must be a string")
     return value
 
 
 def _list(value: Any, path: str) -> list[Any]:
     if not isinstance(value, list) or not value:
-        _fail(path, "must be a list that is not empty")
+        raise _fault(path, "must be a list that is not empty")
     return value
 
 
 def _texts(value: Any, path: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        _fail(path, "must be a list of strings")
+        raise _fault(path, "must be a list of strings")
     return tuple(value)
 
 
-def _fail(path: str, what: str) -> NoReturn:
-    raise InvalidRequestError(f"{path} {what}", param=path)
+def _fault(path: str, what: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{path} {what}", param=path)
