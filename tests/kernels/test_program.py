@@ -121,6 +121,21 @@ def test_only_wanted_rows_have_logits(pool: _native.Pool) -> None:
     assert run_step(program, [Part(tokens(20), 0, BLOCKS)], []).shape == (0, model.shape.vocab)
 
 
+def test_a_buffer_can_be_read_after_a_step(one_thread: _native.Pool) -> None:
+    cache = _native.KvCache([(1, 8, 8)], 1)
+    program = _native.Program(one_thread, "auto", 4, 2, cache)
+    x, wanted = program.buffer(24), program.output_buffer(24)
+    table = np.random.default_rng(2).normal(size=(16, 24)).astype(np.float32)
+    program.embed(pack_f32(table), x)
+    program.gather_outputs(x, wanted)
+    assert program.run(**step_arrays([Part(np.array([5, 9, 2], np.int32), 0, [0])], [1]))
+    np.testing.assert_array_equal(program.rows(x, 3), table[[5, 9, 2]])
+    np.testing.assert_array_equal(program.rows(wanted, 1), table[[9]])
+    for buffer, rows in ((x, 5), (wanted, 3), (x, -1), (7, 1)):
+        with pytest.raises(ValueError, match="buffer"):
+            program.rows(buffer, rows)
+
+
 def test_embeddings_replace_token_rows(one_thread: _native.Pool) -> None:
     model = TinyDecoder(Shape())
     ids = tokens(12)
