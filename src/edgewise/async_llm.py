@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from edgewise.outputs import RequestOutput, StreamDelta
 from edgewise.pipeline.collect import Collector, DeltaMaker
 from edgewise.pipeline.frontend import (
+    ChatFields,
     Conversation,
     Frontend,
     Prompt,
@@ -32,10 +33,14 @@ class AsyncLLM(Frontend):
         sampling_params: SamplingArgument | Sequence[SamplingArgument] = None,
         *,
         request_id: str | None = None,
+        structured_outputs: Mapping[str, Any] | None = None,
     ) -> list[RequestOutput]:
         """Answers to one prompt or many, in order. `request_id` names the request for `abort`; of many, number i is "id-i"."""
+        fields: dict[str, Any] = (
+            {} if structured_outputs is None else {"structured_outputs": dict(structured_outputs)}
+        )
         prepared = await asyncio.to_thread(
-            self.prepare_all, prompt_list(prompts), sampling_params, request_id=request_id
+            self.prepare_all, prompt_list(prompts), sampling_params, request_id=request_id, **fields
         )
         return await self._run(prepared)
 
@@ -45,19 +50,11 @@ class AsyncLLM(Frontend):
         sampling_params: SamplingArgument | Sequence[SamplingArgument] = None,
         *,
         request_id: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool | None = None,
-        continue_final_message: bool | None = None,
+        **fields: Unpack[ChatFields],
     ) -> list[RequestOutput]:
-        """Answers to one conversation or many, rendered with the model's template."""
+        """Answers to one conversation or many, rendered with the model's template. `fields` as for `LLM.chat`."""
         prepared = await asyncio.to_thread(
-            self.prepare_all,
-            conversation_list(messages),
-            sampling_params,
-            request_id=request_id,
-            chat_template_kwargs=chat_template_kwargs,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
+            self.prepare_all, conversation_list(messages), sampling_params, request_id=request_id, **fields
         )
         return await self._run(prepared)
 
@@ -67,15 +64,11 @@ class AsyncLLM(Frontend):
         sampling_params: SamplingArgument = None,
         *,
         request_id: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        **fields: Unpack[ChatFields],
     ) -> AsyncIterator[StreamDelta]:
         """The answer to one prompt or conversation as it is generated. Leaving the loop over it cancels the request."""
         prepared = await asyncio.to_thread(
-            self.prepare,
-            prompt,
-            sampling_params,
-            request_id=request_id,
-            chat_template_kwargs=chat_template_kwargs,
+            self.prepare, prompt, sampling_params, request_id=request_id, **fields
         )
         maker = DeltaMaker(prepared)
         with self.pipeline.start(prepared) as stream:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from edgewise.outputs import RequestOutput, StreamDelta
 from edgewise.pipeline.collect import Collector, DeltaMaker
 from edgewise.pipeline.frontend import (
+    ChatFields,
     Conversation,
     Frontend,
     Prompt,
@@ -30,42 +31,40 @@ class LLM(Frontend):
         self,
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingArgument | Sequence[SamplingArgument] = None,
+        *,
+        structured_outputs: Mapping[str, Any] | None = None,
     ) -> list[RequestOutput]:
         """Answers to one prompt or many (text, token ids, or messages), in order.
 
+        `structured_outputs` binds them all: one of json (a schema), regex, choice, grammar, json_object, structural_tag.
         A request that fails alone (a logits processor that raises) gives an output with finish reason "error" and `error` set.
         Ctrl-C cancels all of them. Raises InvalidRequestError before anything starts, OverloadedError, EngineDeadError.
         """
-        return self._run(self.prepare_all(prompt_list(prompts), sampling_params))
+        fields: dict[str, Any] = (
+            {} if structured_outputs is None else {"structured_outputs": dict(structured_outputs)}
+        )
+        return self._run(self.prepare_all(prompt_list(prompts), sampling_params, **fields))
 
     def chat(
         self,
         messages: Conversation | Sequence[Conversation],
         sampling_params: SamplingArgument | Sequence[SamplingArgument] = None,
-        *,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool | None = None,
-        continue_final_message: bool | None = None,
+        **fields: Unpack[ChatFields],
     ) -> list[RequestOutput]:
-        """Answers to one conversation or many, rendered with the model's template. A trailing assistant turn is continued."""
-        prepared = self.prepare_all(
-            conversation_list(messages),
-            sampling_params,
-            chat_template_kwargs=chat_template_kwargs,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-        )
-        return self._run(prepared)
+        """Answers to one conversation or many, rendered with the model's template. A trailing assistant turn is continued.
+
+        `fields`: tools, tool_choice, response_format and the others of `ChatFields`. Calls are in each output's `tool_calls`.
+        """
+        return self._run(self.prepare_all(conversation_list(messages), sampling_params, **fields))
 
     def generate_stream(
         self,
         prompt: Prompt,
         sampling_params: SamplingArgument = None,
-        *,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        **fields: Unpack[ChatFields],
     ) -> Generator[StreamDelta, None, None]:
         """The answer to one prompt or conversation as it is generated. Dropping the iterator cancels the request."""
-        prepared = self.prepare(prompt, sampling_params, chat_template_kwargs=chat_template_kwargs)
+        prepared = self.prepare(prompt, sampling_params, **fields)
         return _deltas(self.pipeline.start(prepared))
 
     def serve(

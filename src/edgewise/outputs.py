@@ -95,6 +95,7 @@ class StreamDelta:
     audio_bytes: bytes = b""
     index: int = 0  # which of the `n` choices
     reasoning: str = ""
+    tool_call: ToolCall | None = None  # a call that is complete; while it is made deltas have only token ids
     stop_reason: str | int | None = None
     usage: Usage | None = None  # on the last delta of a choice
     timings: RequestTimings | None = field(default=None)  # on the last delta of a choice

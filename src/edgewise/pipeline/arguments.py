@@ -27,6 +27,7 @@ class LLMArguments(TypedDict, total=False):
     block_size: int
     scheduling_policy: str
     enable_prefix_caching: bool
+    enable_jump_forward: bool
     cache_dir: str | Path | None
     engine_cache_max_size_gb: float | None
     clear_engine_cache: bool

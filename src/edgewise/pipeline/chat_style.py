@@ -54,7 +54,9 @@ class ChatStyle:
     bare_calls: bool = True
     reasoning_budget: int | None = None  # tokens of thinking where the request names none
 
-    def template_variables(self, request: ChatRequest, sampling: SamplingParams) -> dict[str, Any]:
+    def template_variables(
+        self, request: ChatRequest, sampling: SamplingParams | None = None
+    ) -> dict[str, Any]:
         """The variables that switch thinking in templates; they differ in its name."""
         options = self.reasoning_options(request, sampling)
         variables: dict[str, Any] = {"enable_thinking": options.enabled, "thinking": options.enabled}
@@ -62,11 +64,13 @@ class ChatStyle:
             variables["reasoning_effort"] = options.effort
         return variables
 
-    def reasoning_options(self, request: ChatRequest, sampling: SamplingParams) -> ReasoningOptions:
+    def reasoning_options(
+        self, request: ChatRequest, sampling: SamplingParams | None = None
+    ) -> ReasoningOptions:
         """What the request wants of thinking; `enabled` is decided: off unless asked for."""
         options = request.reasoning
         asked = options.effort is not None and options.effort not in NO_THINKING
-        asked = asked or bool(options.budget_tokens) or sampling.enable_thinking
+        asked = asked or bool(options.budget_tokens) or (sampling is not None and sampling.enable_thinking)
         enabled = asked if options.enabled is None else options.enabled
         budget = options.budget_tokens if options.budget_tokens is not None else self.reasoning_budget
         return replace(options, enabled=enabled, budget_tokens=budget if enabled else 0)

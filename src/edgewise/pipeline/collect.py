@@ -13,6 +13,9 @@ from edgewise.pipeline.prepare import Prepared
 logger = logging.getLogger("edgewise.pipeline")
 
 
+CALLS = ("tool_call", "custom_call")
+
+
 class _Choice:
     """What has come of one choice."""
 
@@ -34,7 +37,7 @@ class _Choice:
             case PartDelta():
                 self._add_delta(event)
             case PartEnd():
-                if self.open is not None and self.open.kind == "tool_call":
+                if self.open is not None and self.open.kind in CALLS:
                     self.tool_calls.append(ToolCall(self.open.id, self.open.name, "".join(self.arguments)))
                     self.arguments.clear()
                 self.open = None
@@ -105,7 +108,8 @@ class DeltaMaker:
 
     def __init__(self, prepared: Prepared) -> None:
         self._prompt_tokens = len(prepared.request.prompt_token_ids)
-        self._reasoning: set[int] = set()  # choices whose open part is reasoning
+        self._open: dict[int, PartStart] = {}
+        self._arguments: dict[int, str] = {}
 
     def make(self, event: ChatEvent, timings: RequestTimings | None) -> StreamDelta | None:
         """The delta an event means, None for one that has nothing to show. Raises a Failed event's error."""
@@ -113,9 +117,12 @@ class DeltaMaker:
             case Failed():
                 raise event.error
             case PartStart():
-                (self._reasoning.add if event.kind == "reasoning" else self._reasoning.discard)(event.choice)
+                self._open[event.choice] = event
+                self._arguments[event.choice] = ""
             case PartDelta():
                 return self._delta(event)
+            case PartEnd():
+                return self._end(event.choice)
             case Finish():
                 return StreamDelta(
                     index=event.choice,
@@ -128,12 +135,22 @@ class DeltaMaker:
                 )
         return None
 
+    def _end(self, choice: int) -> StreamDelta | None:
+        part = self._open.pop(choice, None)
+        if part is None or part.kind not in CALLS:
+            return None
+        call = ToolCall(part.id, part.name, self._arguments[choice])
+        return StreamDelta(index=choice, prompt_tokens=self._prompt_tokens, tool_call=call)
+
     def _delta(self, event: PartDelta) -> StreamDelta:
-        thinking = event.choice in self._reasoning
+        part = self._open.get(event.choice)
+        kind = "text" if part is None else part.kind
+        if kind in CALLS:
+            self._arguments[event.choice] += event.text
         return StreamDelta(
             index=event.choice,
-            text="" if thinking else event.text,
-            reasoning=event.text if thinking else "",
+            text=event.text if kind == "text" else "",
+            reasoning=event.text if kind == "reasoning" else "",
             token_ids=event.token_ids,
             prompt_tokens=self._prompt_tokens,
             logprobs=event.logprobs,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, Unpack, cast
+from typing import Any, Self, TypedDict, Unpack, cast
 
 import numpy as np
 
@@ -19,13 +20,35 @@ from edgewise.pipeline.defaults import PYTHON
 from edgewise.pipeline.load import load_pipeline
 from edgewise.pipeline.pipeline import Pipeline
 from edgewise.pipeline.prepare import Prepared
+from edgewise.protocols.chat import read_template_kwargs
 from edgewise.protocols.fields import Fields
 from edgewise.protocols.messages import read_messages, trailing_turn
+from edgewise.protocols.reasoning_fields import read_reasoning
+from edgewise.protocols.structured import read_output_format
+from edgewise.protocols.tools import read_tools
 from edgewise.text import Tokenizer
 
 Conversation = Sequence[Mapping[str, Any]]
 Prompt = str | Sequence[int] | Conversation
 SamplingArgument = SamplingParams | Mapping[str, Any] | None
+
+
+class ChatFields(TypedDict, total=False):
+    """What a call may say about a conversation beside its messages, under the names of the chat completions API.
+
+    Every other spelling that API accepts (`guided_json`, `thinking`, ...) works too.
+    """
+
+    chat_template_kwargs: Mapping[str, Any] | None
+    add_generation_prompt: bool | None
+    continue_final_message: bool | None
+    tools: Sequence[Mapping[str, Any]] | None
+    tool_choice: str | Mapping[str, Any] | None
+    parallel_tool_calls: bool | None
+    response_format: Mapping[str, Any] | None
+    structured_outputs: Mapping[str, Any] | None
+    reasoning_effort: str | None
+
 
 _numbers = itertools.count(1)
 
@@ -94,33 +117,26 @@ class Frontend:
         sampling: SamplingArgument,
         *,
         request_id: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool | None = None,
-        continue_final_message: bool | None = None,
+        **fields: Any,
     ) -> Prepared:
-        """A raw prompt (text or token ids) or a conversation, tokenised. The last three are for conversations only."""
+        """A raw prompt (text or token ids) or a conversation, tokenised.
+
+        `fields` are those of a chat completion beside messages and sampling (see `ChatFields`); of a raw prompt only those of structured
+        output. Raises InvalidRequestError for an unknown one.
+        """
         request_id = request_id or f"python-{next(_numbers)}"
         conversation = _conversation(prompt)
         if conversation is None:
             raw = cast("str | Sequence[int]", prompt)
-            return self.pipeline.prepare_prompt(raw, sampling or {}, request_id=request_id, defaults=PYTHON)
-        fields = Fields.of(
-            {
-                "messages": [dict(message) for message in conversation],
-                "add_generation_prompt": add_generation_prompt,
-                "continue_final_message": continue_final_message,
-            },
-            "",
-        )
-        messages, opens, continues = trailing_turn(read_messages(fields), fields)
+            asked = Fields.of(fields, "")
+            output_format = read_output_format(asked)
+            _refuse_unread(asked)
+            return self.pipeline.prepare_prompt(
+                raw, sampling or {}, request_id=request_id, defaults=PYTHON, output_format=output_format
+            )
+        request = _chat_request([dict(message) for message in conversation], fields)
         params = sampling if isinstance(sampling, SamplingParams) else None
-        request = ChatRequest(
-            messages=messages,
-            sampling=dict(sampling or {}) if params is None else {},  # type: ignore[arg-type]
-            add_generation_prompt=opens,
-            continue_final_message=continues,
-            template_kwargs=dict(chat_template_kwargs or {}),
-        )
+        request = replace(request, sampling=dict(sampling or {}) if params is None else {})  # type: ignore[arg-type]
         return self.pipeline.prepare_chat(request, request_id=request_id, defaults=PYTHON, sampling=params)
 
     def prepare_all(
@@ -147,6 +163,29 @@ class Frontend:
             )
             for i, (prompt, one) in enumerate(zip(prompts, sampling, strict=True))
         ]
+
+
+def _chat_request(messages: list[dict[str, Any]], given: Mapping[str, Any]) -> ChatRequest:
+    fields = Fields.of({"messages": messages, **given}, "")
+    turns, opens, continues = trailing_turn(read_messages(fields), fields)
+    asked = read_tools(fields)
+    request = ChatRequest(
+        messages=turns,
+        tools=asked.tools,
+        tool_choice=asked.choice,
+        output_format=read_output_format(fields),
+        reasoning=read_reasoning(fields),
+        add_generation_prompt=opens,
+        continue_final_message=continues,
+        template_kwargs=read_template_kwargs(fields),
+    )
+    _refuse_unread(fields)
+    return request
+
+
+def _refuse_unread(fields: Fields) -> None:
+    for name in fields.unread():
+        raise InvalidRequestError(f"unknown field {name!r}", param=name)
 
 
 def prompt_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:

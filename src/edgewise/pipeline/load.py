@@ -151,6 +151,7 @@ def _start_engine(decoder: Decoder, engine_dir: EngineDir, resolved: ResolvedCon
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         scheduling_policy=resolved.scheduling_policy,
         enable_prefix_caching=resolved.enable_prefix_caching,
+        enable_jump_forward=resolved.enable_jump_forward,
         cache_fingerprint=engine_dir.fingerprint,
     )
     try:

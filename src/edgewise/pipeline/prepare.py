@@ -5,17 +5,18 @@ Everything that can be wrong with a request is found here, before it is queued. 
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edgewise.chat import ChatTemplate, encode_prompt
+from edgewise.chat import ChatTemplate, RenderedPrompt, encode_prompt
 from edgewise.core.chat import ChatRequest, MediaPart
-from edgewise.core.errors import ContextLengthError, InvalidRequestError
+from edgewise.core.errors import ContextLengthError, InvalidRequestError, ModelError
 from edgewise.core.grammar import OutputFormat
 from edgewise.core.requests import GenerationRequest
 from edgewise.core.sampling import SamplingParams
@@ -124,12 +125,6 @@ class Preparer:
         self, request: ChatRequest, sampling: SamplingParams
     ) -> tuple[str, npt.NDArray[np.int32], Sequence[int]]:
         """A conversation as text, as token ids i32[P], and the positions where its messages end. Raises InvalidRequestError."""
-        if self.template is None:
-            raise InvalidRequestError(
-                "this model has no chat template",
-                param="messages",
-                hint="send a raw prompt to the completions API",
-            )
         if not request.messages:
             raise InvalidRequestError("messages must not be empty", param="messages")
         for message in request.messages:
@@ -140,16 +135,47 @@ class Preparer:
                         f"{path} holds {part.kind} input; this model takes text only", param=path
                     )
                 self._check_text(part.text, f"messages[{message.index}].content")
-        rendered = self.template.render(
-            request.messages,
-            tools=request.tools,
-            add_generation_prompt=request.add_generation_prompt,
-            continue_final_message=request.continue_final_message,
-            kwargs={**self.style.template_variables(request, sampling), **request.template_kwargs},
-        )
+        rendered = self._rendered(request, sampling)
         self._check_text(rendered.text, "messages")
         ids, borders = encode_prompt(self.tokenizer, rendered)
         return rendered.text, np.asarray(ids, np.int32), borders
+
+    def _rendered(self, request: ChatRequest, sampling: SamplingParams) -> RenderedPrompt:
+        if not request.apply_chat_template:
+            text = "".join(message.text for message in request.messages)
+            return RenderedPrompt(text, (text,))
+        with self._template_of(request) as template:
+            return template.render(
+                request.messages,
+                tools=request.tools,
+                add_generation_prompt=request.add_generation_prompt,
+                continue_final_message=request.continue_final_message,
+                kwargs={**self.style.template_variables(request, sampling), **request.template_kwargs},
+            )
+
+    @contextlib.contextmanager
+    def _template_of(self, request: ChatRequest) -> Iterator[ChatTemplate]:
+        """The model's template, or the request's own for as long as it is needed. Raises InvalidRequestError."""
+        if request.chat_template is not None:
+            try:
+                template = ChatTemplate(
+                    request.chat_template,
+                    bos_token=self.tokenizer.bos_token,
+                    eos_token=self.tokenizer.eos_token,
+                    control_tokens=self.tokenizer.control_tokens,
+                )
+            except ModelError as error:
+                raise InvalidRequestError(f"chat_template: {error.message}", param="chat_template") from None
+            with contextlib.closing(template):
+                yield template
+        elif self.template is not None:
+            yield self.template
+        else:
+            raise InvalidRequestError(
+                "this model has no chat template",
+                param="messages",
+                hint="send a raw prompt to the completions API",
+            )
 
     def _check_text(self, text: str, param: str) -> None:
         """Refuse, before tokenising, what is not Unicode text and what could not fit even at the longest token."""

@@ -157,6 +157,7 @@ class CompletionFormat:
             add_special_tokens=parsed.add_special_tokens,
             priority=parsed.priority,
             cache_salt=parsed.cache_salt,
+            output_format=parsed.output_format,
         )
 
     def echoes(

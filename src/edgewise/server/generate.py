@@ -46,6 +46,8 @@ async def _answer(request: Request, state: ServerState, form: Format[P], exchang
     exchange.watch_client()
     request_id = f"{form.id_prefix}{uuid.uuid4().hex}"
     prepared = await state.run(form.prepare, state.pipeline, parsed, request_id)
+    for one in prepared:
+        state.ignored.warn(client_of(request), request.url.path, one.warnings)
     options = with_usage_forced(form.options_of(parsed), state.options.force_include_usage)
     echoes = form.echoes(state.pipeline, parsed, prepared)
     source = exchange.start(state.pipeline, prepared, options.best_of)

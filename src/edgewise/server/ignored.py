@@ -1,4 +1,4 @@
-"""Fields a request gave and nothing heeded: warned of once per field and client, and counted."""
+"""What of a request was not heeded, or only in part: warned of once per field and client, and counted."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ logger = logging.getLogger("edgewise.server")
 _MAX_REMEMBERED = 4096
 _MAX_FIELD_CHARS = 64
 _MAX_COUNTED_FIELDS = 256
+_MAX_WARNING_CHARS = 256
 
 
 class IgnoredFields:
@@ -27,6 +28,13 @@ class IgnoredFields:
             self.counts[short if known else "other"] += 1
             if self._first_time((client, short)):
                 logger.warning("%s: field %r from %s has no effect and is ignored", path, short, client)
+
+    def warn(self, client: str, path: str, warnings: Iterable[str]) -> None:
+        """Warnings that preparing a request gave, such as a schema's keyword that cannot be enforced."""
+        for warning in warnings:
+            self.counts["relaxed"] += 1
+            if self._first_time((client, warning[:_MAX_WARNING_CHARS])):
+                logger.warning("%s: %s (from %s)", path, warning, client)
 
     def _first_time(self, pair: tuple[str, str]) -> bool:
         if pair in self._seen:

@@ -11,6 +11,7 @@ from edgewise.pipeline import Pipeline
 from edgewise.protocols.tokenize import TokenizeRequest
 
 _MIN_LIMIT_BYTES = 1 << 20
+_MIN_LIMIT_TOKENS = 1 << 17
 
 
 def tokenize(pipeline: Pipeline, request: TokenizeRequest) -> list[int]:
@@ -23,7 +24,11 @@ def tokenize(pipeline: Pipeline, request: TokenizeRequest) -> list[int]:
 
 
 def detokenize(pipeline: Pipeline, ids: Sequence[int]) -> str:
-    """The text of token ids, control tokens included. Raises InvalidRequestError for one outside the vocabulary."""
+    """The text of token ids, control tokens included. Raises InvalidRequestError for one outside the vocabulary and for far more
+    than the window holds: the answer is made and sent whole."""
+    limit = max(_MIN_LIMIT_TOKENS, pipeline.max_model_len)
+    if len(ids) > limit:
+        raise InvalidRequestError(f"tokens has {len(ids)} ids; at most {limit} are taken", param="tokens")
     vocab_size = pipeline.tokenizer.vocab_size
     for i, token_id in enumerate(ids):
         if token_id >= vocab_size:
@@ -40,7 +45,7 @@ def _tokenize_chat(pipeline: Pipeline, request: ChatRequest) -> list[int]:
         tools=request.tools,
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
-        kwargs={"enable_thinking": bool(request.reasoning.enabled), **request.template_kwargs},
+        kwargs={**pipeline.chat_style.template_variables(request), **request.template_kwargs},
     )
     _check_size(pipeline, rendered.text, "messages")
     ids, _ = encode_prompt(pipeline.tokenizer, rendered)
