@@ -1,4 +1,7 @@
-"""The openings of bare calls as regions of free text: from there on the name is an offered one and the arguments fit its schema."""
+"""The openings of bare calls as regions of free text: from there on the name is an offered one and the arguments fit its schema.
+
+Triggers are exact text, so the openings that models were seen to write are spelt out. Regions are few, since each holds every schema.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,24 @@ from edgewise.chat.dialects.json_bodies import argument_schema
 from edgewise.core.chat import ToolChoice, ToolDefinition
 from edgewise.core.grammar import OneOf, Regex, Repeat, Rule, Sequence, Text, Triggered
 
-# What models were seen to open with. White space varies, and a trigger is exact text.
-OBJECTS = (
-    *('{"name": "', '{"name":"', '{ "name": "', '{\n"name": "', '{\n  "name": "', '{\n    "name": "'),
-    *('{"function": "', '{\n  "function": "', '{"tool": "', '{\n  "tool": "'),
+OBJECTS = ('{"name"', '{ "name"', '{\n"name"', '{\n  "name"', '{\n    "name"')
+OTHER_KEYS = ('{"function": "', '{"tool": "', '{\n  "function": "', '{\n  "tool": "')
+WRAPPED = (
+    '{"type": "function", "function": {"name"',
+    '{\n  "type": "function",\n  "function": {\n    "name"',
 )
-WRAPPED = '{"type": "function", "function": {"name": "'
-LISTS = ('[{"name": "', '[{"name":"', '[\n  {\n    "name": "', '[\n    {\n        "name": "')
+LISTS = ('[{"name"', '[\n  {\n    "name"', '[\n    {\n        "name"')
 FENCES = ("```json\n", "```\n")
+SPACE = "[ \\n\\t]{0,16}"
 
-WHITE = r"[ \n\t]{0,24}"
-ARGUMENTS = Regex(rf'{WHITE},{WHITE}"(arguments|parameters|input)"{WHITE}:{WHITE}')
-CLOSING = Regex(WHITE + r"\}")
-ANOTHER = WHITE + r"\{" + WHITE + r'"name"[ ]?:[ ]?"'
-NEXT_IN_LIST = Regex(WHITE + "," + ANOTHER)
-NEXT_IN_FENCE = Regex(r",?" + ANOTHER)
-LIST_END = Regex(WHITE + r"\]")
-FENCE_END = Regex(WHITE + "```")
+COLON = Regex('[ ]?:[ ]?"')
+ARGUMENTS = Regex(f'{SPACE},{SPACE}"(arguments|parameters|input)"{SPACE}:{SPACE}')
+CLOSING = Regex(SPACE + r"\}")
+LIST_END = Regex(SPACE + r"\]")
+FENCE_END = Regex(SPACE + "```")
+NEXT = SPACE + r"\{" + SPACE + '"name"[ ]?:[ ]?"'
+NEXT_IN_LIST = Regex(SPACE + "," + NEXT)
+NEXT_IN_FENCE = Regex(",?" + NEXT)
 
 
 def bare_call_regions(tools: Seq[ToolDefinition], choice: ToolChoice) -> tuple[Triggered, ...]:
@@ -32,19 +36,28 @@ def bare_call_regions(tools: Seq[ToolDefinition], choice: ToolChoice) -> tuple[T
     offered = [tool for tool in tools if choice.names is None or tool.name in choice.names]
     if not offered or choice.mode != "auto":
         return ()
-    bodies = OneOf(tuple(_body(tool) for tool in offered))
     high = None if choice.parallel else 0
-    listed = Sequence((bodies, Repeat(Sequence((NEXT_IN_LIST, bodies)), 0, high), LIST_END))
-    block = Sequence((bodies, Repeat(Sequence((NEXT_IN_FENCE, bodies)), 0, high)))
-    plain = [(opening, bodies) for opening in OBJECTS] + [(WRAPPED, Sequence((bodies, CLOSING)))]
-    regions: list[tuple[str, Rule]] = [*plain, *((opening, listed) for opening in LISTS)]
-    for fence in FENCES:
-        fenced = [(opening, block if rule is bodies else rule) for opening, rule in plain]
-        fenced += [(opening, listed) for opening in LISTS]
-        regions += [(fence + opening, Sequence((rule, FENCE_END))) for opening, rule in fenced]
-    return tuple(Triggered(start, Sequence((Text(start), rule)), at_start=True) for start, rule in regions)
+    call = Sequence((OneOf(tuple(_head(tool) for tool in offered)), CLOSING))
+    more = Repeat(Sequence((NEXT_IN_FENCE, call)), 0, high)
+    listed = Sequence((COLON, call, Repeat(Sequence((NEXT_IN_LIST, call)), 0, high), LIST_END))
+    return (
+        _region(OBJECTS, Sequence((COLON, call))),
+        _region(_fenced(OBJECTS), Sequence((COLON, call, more, FENCE_END))),
+        _region(OTHER_KEYS, call),
+        _region(LISTS, listed),
+        _region(_fenced(LISTS), Sequence((listed, FENCE_END))),
+        _region(WRAPPED, Sequence((COLON, call, CLOSING))),
+    )
 
 
-def _body(tool: ToolDefinition) -> Rule:
-    """A call from its name on, the opening quote written already, to its closing brace."""
-    return Sequence((Text(f'{tool.name}"'), ARGUMENTS, argument_schema(tool), CLOSING))
+def _fenced(starts: Seq[str]) -> tuple[str, ...]:
+    return tuple(fence + start for fence in FENCES for start in starts)
+
+
+def _region(starts: Seq[str], rule: Rule) -> Triggered:
+    return Triggered(starts[0], Sequence((Text(starts[0]), rule)), at_start=True, also=tuple(starts[1:]))
+
+
+def _head(tool: ToolDefinition) -> Rule:
+    """A call from its name on, the opening quote written already, up to its closing brace."""
+    return Sequence((Text(f'{tool.name}"'), ARGUMENTS, argument_schema(tool)))

@@ -90,11 +90,13 @@ class Triggered:
     """Free text until `trigger` is written; from its first character on, `rule` (which begins with the trigger) binds.
 
     `at_start`: only as the first thing of the answer, white space aside; the free text is then anything that does not begin so.
+    `also`: other texts that may stand in the trigger's place; what follows is the rule without its trigger.
     """
 
     trigger: str
     rule: Rule
     at_start: bool = False
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
