@@ -44,8 +44,13 @@ def capabilities(state: ServerState) -> Capabilities:
     """What the served model can be asked for: a chat needs a template, a gap to fill needs tokens for it."""
     pipeline = state.pipeline
     chat = pipeline.template is not None
+    style = pipeline.chat_style
     return Capabilities(
-        chat=chat, tools=chat, fill_in_the_middle=pipeline.tokenizer.fim is not None, embeddings=True
+        chat=chat,
+        tools=chat and style.tools is not None,
+        reasoning=chat and style.reasoning is not None,
+        fill_in_the_middle=pipeline.tokenizer.fim is not None,
+        embeddings=True,
     )
 
 
