@@ -153,6 +153,15 @@ def test_cancel_cuts_a_long_prefill_short(start: StartEngine) -> None:
     assert model.num_cancelled_steps == 1
 
 
+def test_a_prompt_being_computed_counts_as_running(start: StartEngine) -> None:
+    engine, model = start(ScriptedModel(row_delay_s=1.0))
+    submit(engine, make_request(PROMPT, "long"))
+    wait_until(lambda: model.num_steps == 1)
+    assert (engine.stats().num_running, engine.stats().num_waiting) == (1, 0)
+    assert engine.stats().kv_usage > 0
+    engine.cancel("long")
+
+
 def test_others_in_a_step_cut_short_lose_nothing(start: StartEngine) -> None:
     engine, model = start(ScriptedModel(step_delay_s=0.03))
     others = [submit(engine, make_request([*PROMPT, i], max_tokens=20)) for i in range(2)]

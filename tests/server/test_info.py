@@ -130,3 +130,17 @@ async def test_the_prefix_cache_can_be_reset(client: httpx.AsyncClient):
     assert await cached() > 0
     assert (await client.post("/reset_prefix_cache")).json() == {"success": True}
     assert await cached() == 0
+
+
+async def test_probes_may_use_head(client: httpx.AsyncClient):
+    for path in ("/", "/health", "/v1/health", "/ping"):
+        answer = await client.head(path)
+        assert (answer.status_code, answer.content) == (200, b""), path
+
+
+async def test_far_more_ids_than_the_window_holds_are_not_detokenized(client: httpx.AsyncClient):
+    many = await client.post("/detokenize", json={"tokens": [65] * 131_072})
+    assert many.status_code == 200
+    refused = await client.post("/detokenize", json={"tokens": [65] * 131_073})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "tokens"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -11,8 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -40,6 +43,7 @@ def server_process(drain_timeout_s: float) -> Iterator[tuple[subprocess.Popen[st
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(drain_timeout_s)],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
         env={
@@ -97,6 +101,37 @@ def test_what_does_not_finish_in_time_ends_with_an_error_event():
         assert lines[-1] == "data: [DONE]"
         assert "shutting down" in json.loads(lines[-2].removeprefix("data: "))["error"]["message"]
         assert process.wait(10) == 0
+
+
+def test_who_waits_for_a_whole_answer_is_told_to_try_again_and_nothing_is_an_accident():
+    with server_process(1) as (process, url), ThreadPoolExecutor(1) as pool:
+        thread, lines = stream_in_background(url, 2000)
+        body = {"prompt": "x", "max_tokens": 2000}
+        waiting = pool.submit(httpx.post, url + "/v1/completions", json=body, timeout=20)
+        time.sleep(0.4)
+        process.terminate()
+        answer = waiting.result(15)
+        thread.join(10)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert "shutting down" in answer.json()["error"]["message"]
+        assert lines[-1] == "data: [DONE]"
+        assert process.wait(10) == 0
+        assert process.stderr is not None and "Traceback" not in process.stderr.read()
+
+
+def test_headers_without_end_are_refused():
+    with server_process(1) as (_, url):
+        address = urlsplit(url)
+        with socket.create_connection((address.hostname, address.port), timeout=5) as client:
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n")
+            with contextlib.suppress(ConnectionError):
+                for number in range(100):
+                    client.sendall(b"X-%d: " % number + b"v" * 30_000 + b"\r\n")
+            with contextlib.suppress(ConnectionError):
+                answer = client.recv(4096)
+                assert answer.startswith(b"HTTP/1.1 431 ") and b'"headers_too_large"' in answer
+        ordinary = httpx.get(url + "/health", headers={"x-long": "v" * 20_000})
+        assert ordinary.status_code == 200
 
 
 def test_an_address_that_is_taken_is_a_clear_error():

@@ -242,6 +242,8 @@ class Engine:
     def _step(self) -> None:
         plan = self._core.plan()
         self._in_flight = plan.prefill_request_ids()
+        if self._in_flight:
+            self._stats = self._core.stats()  # a prefill may take long, and its requests run already
         try:
             if plan.chunks and not self._is_void():
                 self._core.run(plan)

@@ -63,10 +63,12 @@ class EventStreamResponse(Response):
     async def _run(self, send: Send) -> None:
         try:
             failed = await self._pass_events_on(send)
-        except asyncio.CancelledError:
+        except (
+            asyncio.CancelledError
+        ):  # the server stops and waits for nothing more: this is the task's own end
             stopping = RequestCancelledError("The server is shutting down.")
             await self._write(send, self._encoder.failure(stopping), last=True)
-            raise
+            return
         except Exception as error:
             logger.error("a stream failed: %s", error, exc_info=error)
             await self._write(send, self._encoder.failure(error), last=True)

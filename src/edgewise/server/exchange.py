@@ -14,6 +14,7 @@ from dataclasses import replace
 from fastapi import Request
 
 from edgewise.core.chat import Failed
+from edgewise.core.errors import OverloadedError
 from edgewise.pipeline import Pipeline, Prepared, Stream
 from edgewise.protocols.reply import Reply
 from edgewise.server.admission import Ticket
@@ -59,7 +60,14 @@ class Exchange:
             raise ClientGoneError("the client closed its connection")
 
     async def gather(self, num_choices: int) -> list[Reply]:
-        """One Reply per prompt, when all are complete. Raises the error that ended one, or ClientGoneError."""
+        """One Reply per prompt, when all are complete. Raises the error that ended one, ClientGoneError, or OverloadedError when
+        the server stops before."""
+        try:
+            return await self._gather(num_choices)
+        except asyncio.CancelledError:  # no header has left yet, so the client can be told
+            raise OverloadedError("The server is shutting down.") from None
+
+    async def _gather(self, num_choices: int) -> list[Reply]:
         assert self._source is not None
         replies = [Reply.empty(num_choices) for _ in self.streams]
         whole = Reply([choice for reply in replies for choice in reply.choices])

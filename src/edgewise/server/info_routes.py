@@ -22,8 +22,8 @@ async def root(request: Request) -> Response:
     return PlainTextResponse(f"Edgewise {edgewise.__version__} serves {state_of(request).model_name}.\n")
 
 
-@router.get("/health")
-@router.get("/v1/health")
+@router.api_route("/health", methods=["GET", "HEAD"])
+@router.api_route("/v1/health", methods=["GET", "HEAD"])
 async def health(request: Request) -> Response:
     """200 while requests can be answered, 503 once the engine has stopped."""
     state = state_of(request)
@@ -38,7 +38,7 @@ async def health(request: Request) -> Response:
     return JsonResponse(body, 200 if alive else 503)
 
 
-@router.api_route("/ping", methods=["GET", "POST"])
+@router.api_route("/ping", methods=["GET", "HEAD", "POST"])
 async def ping(request: Request) -> Response:
     return Response(status_code=200 if state_of(request).pipeline.engine.error is None else 503)
 

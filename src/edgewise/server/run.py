@@ -20,6 +20,7 @@ from edgewise.config import Config
 from edgewise.core.errors import ConfigError
 from edgewise.pipeline import Pipeline, load_pipeline
 from edgewise.server.app import create_app
+from edgewise.server.http_protocol import BoundedHeadProtocol
 from edgewise.server.options import ServerOptions
 
 logger = logging.getLogger("edgewise.server")
@@ -79,7 +80,7 @@ def make_server(
     """A server that is ready to run, on whatever thread. It does not close the pipeline."""
     uvicorn_config = uvicorn.Config(
         create_app(pipeline, options),
-        http="httptools",
+        http=BoundedHeadProtocol,
         loop="auto",
         ws="none",
         lifespan="on",
