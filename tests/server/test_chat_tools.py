@@ -148,3 +148,25 @@ async def test_ignored_options_are_counted(client: httpx.AsyncClient):
     metrics = (await client.get("/metrics")).text
     for name in ("cache_generated_tokens", "audio"):
         assert f'field="{name}"' in metrics
+
+
+TOOLS_TEMPLATE = (
+    "{% if tools %}{{ tools | tojson }}{% endif %}{% if enable_thinking %}<think>{% endif %}"
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"tools": [PUT]}, {"reasoning_effort": "high"}, {"enable_thinking": True}], ids=str
+)
+async def test_tokenize_counts_what_the_request_then_reports(
+    make: Callable[..., Pipeline], client_of: MakeClient, fields: dict[str, Any]
+):
+    client = client_of(make({}, template=TOOLS_TEMPLATE))
+    body = {"messages": [{"role": "user", "content": "hi"}], **fields}
+    counted = (await client.post("/tokenize", json=body)).json()["count"]
+    usage = (await client.post(URL, json={**body, "max_tokens": 1})).json()["usage"]
+    assert counted == usage["prompt_tokens"]
+    plain = (await client.post("/tokenize", json={"messages": body["messages"]})).json()["count"]
+    assert (counted > plain) == bool(fields)
