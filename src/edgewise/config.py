@@ -64,6 +64,7 @@ class EngineOptions:
     block_size: int = BLOCK_SIZE
     scheduling_policy: SchedulingPolicy = "fcfs"
     enable_prefix_caching: bool = True
+    enable_jump_forward: bool = True
     huge_pages: bool | None = (
         None  # copy the weights into huge pages; None: where the system has them and memory is ample
     )
@@ -146,6 +147,7 @@ class ResolvedConfig:
     max_output_rows: int
     scheduling_policy: SchedulingPolicy
     enable_prefix_caching: bool
+    enable_jump_forward: bool
     huge_pages: bool
     kv_bytes: int
     weights_bytes: int
@@ -214,6 +216,7 @@ def resolve(options: EngineOptions, model: ModelFacts, hardware: HardwareFacts) 
         max_output_rows=min(batched, max(num_seqs, LOGITS_BYTES // (4 * model.spec.vocab_size))),
         scheduling_policy=options.scheduling_policy,
         enable_prefix_caching=options.enable_prefix_caching,
+        enable_jump_forward=options.enable_jump_forward,
         huge_pages=_huge_pages(options, model, hardware),
         kv_bytes=num_blocks * model.kv_bytes_per_block,
         weights_bytes=model.file_bytes,
@@ -234,6 +237,8 @@ def _check(options: EngineOptions) -> None:
         value = getattr(options, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise ConfigError(f"{name} must be a whole number of at least 1, or None for auto; got {value!r}")
+    if (options.threads or 0) > MAX_THREADS:
+        raise ConfigError(f"threads must be at most {MAX_THREADS}, got {options.threads}")
     if options.block_size != BLOCK_SIZE:
         raise ConfigError(f"block_size must be {BLOCK_SIZE}, got {options.block_size!r}")
     if options.scheduling_policy not in POLICIES:

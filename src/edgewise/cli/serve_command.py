@@ -23,7 +23,6 @@ from edgewise.core.errors import ConfigError
 logger = logging.getLogger("edgewise.cli")
 
 NOT_YET = {
-    "enable_jump_forward": "jump-forward decoding",
     "speculative_config": "speculative decoding",
     "kv_transfer_config": "external KV connectors",
     "allowed_local_media_path": "media input",
@@ -73,6 +72,7 @@ def command(
     max_kv_cache_capacity: Annotated[str | None, typer.Option(metavar="N|auto", help="the same as --max-model-len", show_default="auto")] = None,
     block_size: Annotated[int, typer.Option(help="tokens of a KV block; only 32")] = 32,
     enable_prefix_caching: Annotated[bool, typer.Option("--enable-prefix-caching/--no-enable-prefix-caching", help="keep and reuse KV of prompts")] = True,
+    enable_jump_forward: Annotated[bool, typer.Option("--enable-jump-forward/--no-enable-jump-forward", help="take what a grammar forces without a step for each token")] = True,
     radix_attention: Annotated[bool | None, typer.Option("--enable-radix-attention/--disable-radix-attention", help="SGLang's name of the prefix cache switch", show_default=False)] = None,
     scheduling_policy: Annotated[str, typer.Option("--scheduling-policy", "--schedule-policy", help="fcfs, priority or lpm")] = "fcfs",
     enable_force_include_usage: Annotated[bool, typer.Option(help="put usage into every stream")] = False,
@@ -95,7 +95,6 @@ def command(
     bare_calls: Annotated[bool, typer.Option("--bare-calls/--no-bare-calls", help="take an answer that opens as a JSON call without its markers for a call")] = True,
     reasoning_budget: Annotated[int | None, typer.Option(min=0, help="tokens of thinking where a request names no budget", show_default="no limit")] = None,
     trust_request_chat_template: Annotated[bool, typer.Option(help="let a request bring its own chat template")] = False,
-    enable_jump_forward: Annotated[bool, typer.Option(hidden=True)] = False,
     speculative_config: Annotated[str | None, typer.Option(hidden=True)] = None,
     kv_transfer_config: Annotated[str | None, typer.Option(hidden=True)] = None,
     allowed_local_media_path: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -129,6 +128,7 @@ def command(
             block_size=block_size,
             scheduling_policy=scheduling_policy,  # type: ignore[arg-type]
             enable_prefix_caching=enable_prefix_caching,
+            enable_jump_forward=enable_jump_forward,
             huge_pages=huge_pages,
         ),
         chat=ChatOptions(
@@ -203,6 +203,8 @@ def template_text(template: Path | None, tokenizer_config: Path | None) -> str |
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     if template:
         return text
     try:

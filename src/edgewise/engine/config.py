@@ -27,6 +27,7 @@ class EngineConfig:
     max_waiting: int | None = None
     scheduling_policy: SchedulingPolicy = "fcfs"
     enable_prefix_caching: bool = True
+    enable_jump_forward: bool = True  # tokens a grammar forces are taken at once, not one a step; which they are is the same
     cache_fingerprint: str = ""  # of the model and its layout: names blocks outside this process
     # While others decode, a step may take this long; a prefill chunk gets what their rows leave of it.
     step_budget_s: float = 0.25

@@ -240,9 +240,11 @@ class EngineCore:
                 self._take(pick.seq, [result.token], result.logprobs, at)
 
     def _forced_tokens(self, seq: Sequence) -> list[int] | None:
-        """Tokens a grammar forces here, to be appended without sampling; None: sample (one forced token at a time where a
-        log probability is wanted of each)."""
-        if seq.constraint is None or seq.owner.request.sampling.logprobs is not None:
+        """Tokens a grammar forces here, to be appended without sampling; None: sample (one forced token at a time without
+        jump-forward, and where a log probability is wanted of each)."""
+        if seq.constraint is None or not self.config.enable_jump_forward:
+            return None
+        if seq.owner.request.sampling.logprobs is not None:
             return None
         try:
             return seq.constraint.forced() or None
