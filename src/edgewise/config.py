@@ -22,6 +22,7 @@ logger = logging.getLogger("edgewise.config")
 
 SchedulingPolicy = Literal["fcfs", "priority", "lpm"]
 POLICIES = ("fcfs", "priority", "lpm")
+MAX_THREADS = 256  # of the native pool
 BLOCK_SIZE = 32  # tokens; the kernels' attention partitions are made of whole blocks
 
 MIB = 1 << 20
@@ -48,6 +49,10 @@ class ModelOptions:
         "auto"  # none: the model's own sampling defaults are not read
     )
     chat_template: str | None = None  # replaces the model's own; the template's text
+
+    def __post_init__(self) -> None:
+        if self.generation_config not in ("auto", "none"):
+            raise ConfigError(f"generation_config must be 'auto' or 'none', got {self.generation_config!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,8 +139,9 @@ def test_an_address_that_is_taken_is_a_clear_error():
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
             bind(ServerOptions(port=port))
-    with pytest.raises(ConfigError, match=r"cannot listen on no\.such\.host\.invalid"):
+    with pytest.raises(ConfigError, match=r"cannot listen on no\.such\.host\.invalid") as caught:
         bind(ServerOptions(host="no.such.host.invalid"))
+    assert caught.value.hint is None, "the port is not to blame"
 
 
 def test_ipv6_addresses_have_brackets():

@@ -27,6 +27,9 @@ COMMANDS = {
 }
 
 
+INTERRUPTED = 130  # what shells say of a program that SIGINT ended
+
+
 def make_app() -> typer.Typer:
     """The whole command tree; each command's function is `command` of its module."""
     app = typer.Typer(
@@ -55,10 +58,15 @@ def make_app() -> typer.Typer:
 
 
 def main() -> None:
-    """Entry point. An expected error is one line on stderr and its hint; the exit status is 1 (2 for bad usage)."""
+    """Entry point. An expected error is one line on stderr and its hint; the exit status is 1 (2 for bad usage, 130 for Ctrl-C)."""
     try:
         make_app()()
     except EdgewiseError as error:
         sys.exit(fail(error))
     except BrokenPipeError:  # `edgewise list | head`
         sys.exit(0)
+    except OSError as error:  # what the file system or the network refuses, wherever that was
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        sys.exit(fail(EdgewiseError(what)))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

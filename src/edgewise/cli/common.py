@@ -16,6 +16,8 @@ from edgewise.checkpoints.progress import Progress, ProgressCallback, silent
 from edgewise.checkpoints.settings import StoreSettings, settings_from_environment
 from edgewise.core.errors import ConfigError, EdgewiseError
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
 ModelArgument = Annotated[
     str | None,
     typer.Argument(
@@ -54,7 +56,9 @@ def environment_path(name: str) -> Path | None:
 
 
 def setup_logging(level: str) -> None:
-    """Log to stderr, one line a record."""
+    """Log to stderr, one line a record. Raises ConfigError for an unknown level."""
+    if level.lower() not in LOG_LEVELS:
+        raise ConfigError(f"--log-level must be one of {', '.join(LOG_LEVELS)}; got {level!r}")
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )

@@ -22,9 +22,11 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     try:
-        text = corpus.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {corpus} as UTF-8 text: {error}") from error
+        text = corpus.read_bytes().decode()  # line ends as they are: they are tokens too
+    except OSError as error:
+        raise ConfigError(f"cannot read {corpus}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{corpus} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     loaded = load(tokenizer)
     start = time.perf_counter()
     tokens = loaded.encode(text)
@@ -59,4 +61,4 @@ def load(path: Path) -> Tokenizer:
         raise ModelNotFoundError(f"no such file: {path}")
     if path.suffix == ".gguf":
         return Tokenizer.from_gguf(open_checkpoint(path).metadata)
-    return Tokenizer.load(path if path.is_dir() else path.parent)
+    return Tokenizer.load(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import math
@@ -95,7 +97,12 @@ def make_server(
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     name = options.served_model_name or pipeline.model_name
     line = f"Edgewise serves {name} at {url_of(listener)} (window {pipeline.max_model_len:,} tokens)"
-    return Server(uvicorn_config, listener, lambda: announce(line))
+
+    def on_ready() -> None:
+        announce(line)
+        asyncio.get_running_loop().run_in_executor(None, pipeline.chat_style.compiler.warm_up)
+
+    return Server(uvicorn_config, listener, on_ready)
 
 
 def _print_line(line: str) -> None:
@@ -148,9 +155,11 @@ def bind(options: ServerOptions) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
+        hint = None
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            hint = "another program may use the port; --port picks one, 0 any free one"
         raise ConfigError(
-            f"cannot listen on {options.host}:{options.port}: {error.strerror or error}",
-            hint="another program may use the port; --port picks one, 0 any free one",
+            f"cannot listen on {options.host}:{options.port}: {error.strerror or error}", hint=hint
         ) from error
     return listener
 

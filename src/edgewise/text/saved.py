@@ -61,18 +61,22 @@ def write_saved(
     (directory / CONFIG_FILE).write_bytes(orjson.dumps(plain, option=orjson.OPT_INDENT_2))
 
 
-def read_saved(directory: Path) -> SavedTokenizer:
-    """Read what `write_saved` wrote, or the tokenizer.json of a published model.
+def read_saved(path: Path) -> SavedTokenizer:
+    """Read what `write_saved` wrote into a directory, or the tokenizer.json of a published model: its directory, or the file under
+    whatever name.
 
     Raises TokenizerError naming the file that is missing, damaged or newer.
     """
-    content = _read_json(directory / TOKENIZER_FILE)
-    config = _read_json(directory / CONFIG_FILE) if (directory / CONFIG_FILE).exists() else {}
+    directory = path.parent if path.is_file() else path
+    tokenizer_file = path if path.is_file() else directory / TOKENIZER_FILE
+    content = _read_json(tokenizer_file)
+    is_pair = tokenizer_file.name == TOKENIZER_FILE and (directory / CONFIG_FILE).exists()
+    config = _read_json(directory / CONFIG_FILE) if is_pair else {}
     ours = FORMAT in config
-    name = CONFIG_FILE if ours else TOKENIZER_FILE
+    name = CONFIG_FILE if ours else tokenizer_file.name
     try:
         facts = _facts(config) if ours else published_facts(content, config)
-        name = TOKENIZER_FILE
+        name = tokenizer_file.name
         with _collector_paused():
             return SavedTokenizer(*_split(content), facts)
     except TokenizerError:

@@ -94,9 +94,12 @@ class Tokenizer:
         return cls(backend, tokens, _added_tokens(vocabulary.model_name, tokens, types), facts)
 
     @classmethod
-    def load(cls, directory: Path) -> Tokenizer:
-        """Open what `save` wrote, or a published tokenizer.json. Raises TokenizerError for missing, damaged or foreign files."""
-        saved = read_saved(Path(directory))
+    def load(cls, path: Path) -> Tokenizer:
+        """Open the directory that `save` wrote, or a published tokenizer.json under whatever name.
+
+        Raises TokenizerError for missing, damaged or foreign files.
+        """
+        saved = read_saved(Path(path))
         return cls(saved.backend, saved.tokens, saved.added, saved.facts)
 
     def save(self, directory: Path) -> None:

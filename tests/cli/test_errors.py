@@ -1,0 +1,106 @@
+"""The command line's manners: what people can get wrong is one line and a status, never a traceback."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgewise import cli
+from edgewise.cli import main
+from tests.support.tiny_gguf import write_tiny_gguf
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    """Runs `edgewise ARGUMENTS`; its status, output and error output."""
+
+    def call(*arguments: str | Path) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["edgewise", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code
+        else:
+            status = 0
+        out, err = capfd.readouterr()
+        return status, out, err
+
+    return call
+
+
+def one_line(err: str) -> str:
+    lines = [line for line in err.splitlines() if not line.startswith("  hint: ")]
+    assert len(lines) == 1 and lines[0].startswith("edgewise: "), err
+    return lines[0]
+
+
+def test_an_unknown_log_level(run) -> None:
+    status, _, err = run("serve", "m", "--log-level", "loud")
+    assert status == 2
+    assert one_line(err).endswith("debug, info, warning, error; got 'loud'")
+
+
+def test_more_threads_than_the_pool_has(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEWISE_HOME", str(tmp_path / "home"))
+    status, _, err = run("run", write_tiny_gguf(tmp_path / "m.gguf"), "--prompt", "a", "--threads", 300)
+    assert (status, one_line(err)) == (2, "edgewise: threads must be at most 256, got 300")
+
+
+def test_a_template_that_is_no_text(run, tmp_path: Path) -> None:
+    (tmp_path / "t.jinja").write_bytes(b"caf\xe9")
+    status, _, err = run("serve", "m", "--chat-template", tmp_path / "t.jinja")
+    assert status == 2
+    assert "t.jinja is not UTF-8 text" in one_line(err)
+
+
+def test_an_unknown_generation_config(run) -> None:
+    status, _, err = run("serve", "m", "--generation-config", "mine")
+    assert (status, "must be 'auto' or 'none', got 'mine'" in one_line(err)) == (2, True)
+
+
+def test_what_the_file_system_refuses(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    model = write_tiny_gguf(tmp_path / "m.gguf")
+    monkeypatch.setenv("EDGEWISE_CACHE_DIR", str(tmp_path / "file" / "engines"))
+    status, _, err = run("run", model, "--prompt", "a")
+    assert status == 1
+    assert "Not a directory" in one_line(err)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt(), 130), (OSError(errno.EIO, "bad", "disk"), 1)]
+)
+def test_what_ends_a_command_anywhere(run, monkeypatch: pytest.MonkeyPatch, error, status: int) -> None:
+    def broken() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "make_app", broken)
+    got, _, err = run("list")
+    assert (got, err) == (status, "edgewise: disk: bad\n" if status == 1 else "")
+
+
+def test_tokenize_counts_line_ends_as_they_are(run, tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_bytes(b"Hello world\r\nHello\r\n")
+    status, out, _ = run("tokenize", write_tiny_gguf(tmp_path / "m.gguf"), tmp_path / "corpus.txt")
+    assert status == 0
+    assert "characters: 20\n" in out
+
+
+def test_tokenize_opens_the_file_that_was_named(run, tmp_path: Path) -> None:
+    from edgewise.checkpoints import open_checkpoint
+    from edgewise.text import Tokenizer
+
+    metadata = open_checkpoint(write_tiny_gguf(tmp_path / "m.gguf")).metadata
+    Tokenizer.from_gguf(metadata).save(tmp_path)
+    (tmp_path / "tokenizer.json").rename(tmp_path / "mine.json")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "corpus.txt").write_text("Hello world")
+    status, out, err = run("tokenize", tmp_path / "mine.json", tmp_path / "corpus.txt")
+    assert (status, err) == (0, "")
+    assert "tokens: 2\n" in out
+    (tmp_path / "bad.json").write_text("[]")
+    status, _, err = run("tokenize", tmp_path / "bad.json", tmp_path / "corpus.txt")
+    assert (status, one_line(err)) == (1, f"edgewise: {tmp_path / 'bad.json'} is damaged: not a JSON object")
