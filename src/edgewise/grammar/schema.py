@@ -118,7 +118,7 @@ class _Preparation:
     # Keywords known by looking.
 
     def _check_node(self, path: Path, node: dict[str, Any]) -> None:
-        for keyword in UNKNOWN_TO_ENGINE.intersection(node):
+        for keyword in [keyword for keyword in node if keyword in UNKNOWN_TO_ENGINE]:
             value = node.pop(keyword)
             if value not in _SAYS_NOTHING.get(keyword, ()) and not (
                 keyword in ("then", "else") and "if" not in node
