@@ -116,6 +116,27 @@ def test_an_empty_prompt_list_is_refused(llm: LLM, empty):
         llm.chat(empty)
 
 
+@pytest.mark.parametrize("prompts", [None, 5, b"abc", {"a"}, {"a": 1}, [5.5], [None], ["1:", b"abc"]])
+def test_what_is_no_prompt_is_refused(llm: LLM, prompts):
+    with pytest.raises(InvalidRequestError, match="must be text, token ids, messages") as caught:
+        llm.generate(prompts)
+    assert caught.value.param in ("prompt", "prompts")
+
+
+@pytest.mark.parametrize("sampling", [5, "x", [5], [{}, None]])
+def test_what_is_no_sampling_parameters_is_refused(llm: LLM, sampling):
+    with pytest.raises(InvalidRequestError) as caught:
+        llm.generate(["1:"], sampling)
+    assert caught.value.param == "sampling_params"
+    with pytest.raises(InvalidRequestError):
+        llm.generate_stream("1:", sampling)
+
+
+def test_prompts_may_come_from_an_iterator(llm: LLM):
+    outputs = llm.generate((f"{number}:" for number in (2, 1)), GREEDY)
+    assert [output.text for output in outputs] == ["two", "one"]
+
+
 def test_nothing_starts_unless_every_prompt_is_right(llm: LLM):
     before = llm.pipeline.engine.stats().steps
     with pytest.raises(ContextLengthError, match="maximum context length is 512"):

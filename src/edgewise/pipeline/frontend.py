@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack, cast
@@ -124,6 +124,8 @@ class Frontend:
         `fields` are those of a chat completion beside messages and sampling (see `ChatFields`); of a raw prompt only those of structured
         output. Raises InvalidRequestError for an unknown one.
         """
+        if sampling is not None and not isinstance(sampling, SamplingParams | Mapping):
+            raise _no_sampling(sampling)
         request_id = request_id or f"python-{next(_numbers)}"
         conversation = _conversation(prompt)
         if conversation is None:
@@ -152,6 +154,8 @@ class Frontend:
             raise InvalidRequestError("prompts must not be empty", param="prompts")
         if sampling is None or isinstance(sampling, SamplingParams | Mapping):
             sampling = [sampling] * len(prompts)
+        if not isinstance(sampling, Sequence):
+            raise _no_sampling(sampling)
         if len(sampling) != len(prompts):
             raise InvalidRequestError(
                 f"{len(prompts)} prompts but {len(sampling)} sampling parameters", param="sampling_params"
@@ -189,12 +193,30 @@ def _refuse_unread(fields: Fields) -> None:
 
 
 def prompt_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
-    """One prompt or many -> many."""
+    """One prompt or many (of any ordered kind of iterable) -> many. Raises InvalidRequestError for what is neither."""
     if isinstance(prompts, str | np.ndarray):
         return [prompts]
-    if len(prompts) and isinstance(prompts[0], int | np.integer | Mapping):
-        return [cast("Prompt", prompts)]
-    return cast("Sequence[Prompt]", prompts)
+    if isinstance(prompts, bytes | bytearray | Mapping | Set) or not isinstance(prompts, Iterable):
+        raise _no_prompt(prompts, "prompts")
+    many = list(prompts)
+    if many and isinstance(many[0], int | np.integer | Mapping):
+        return [cast("Prompt", many)]
+    return cast("Sequence[Prompt]", many)
+
+
+def _no_prompt(value: object, param: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{param} must be text, token ids, messages, or a list of these; got a value of type {type(value).__name__}",
+        param=param,
+    )
+
+
+def _no_sampling(value: object) -> InvalidRequestError:
+    return InvalidRequestError(
+        "sampling_params must be SamplingParams, a mapping of its fields, or a list with one for each prompt; "
+        f"got a value of type {type(value).__name__}",
+        param="sampling_params",
+    )
 
 
 def conversation_list(messages: Conversation | Sequence[Conversation]) -> Sequence[Prompt]:
@@ -210,7 +232,9 @@ def conversation_list(messages: Conversation | Sequence[Conversation]) -> Sequen
 
 
 def _conversation(prompt: Prompt) -> Conversation | None:
-    """The prompt when it is messages; None for text and token ids."""
+    """The prompt when it is messages; None for text and token ids. Raises InvalidRequestError for everything else."""
+    if not isinstance(prompt, str | np.ndarray | Sequence) or isinstance(prompt, bytes | bytearray):
+        raise _no_prompt(prompt, "prompt")
     if isinstance(prompt, str | np.ndarray) or not len(prompt) or not isinstance(prompt[0], Mapping):
         return None
     return cast("Conversation", prompt)
