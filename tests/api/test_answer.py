@@ -57,7 +57,10 @@ def test_a_plain_answer_is_one_part_and_a_finish():
     assert start == PartStart(0, "text", "text-0")
     assert (first.text, first.token_ids, second.text) == ("H", (72,), "i")
     assert end == PartEnd(0)
-    assert (finish.reason, finish.matched_stop) == ("stop", 257)
+    assert (finish.reason, finish.matched_stop) == (
+        "stop",
+        None,
+    )  # the end of a turn is no stop of the request
     usage = finish.usage
     assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) == (5, 3, 3)
     assert run.answer.finished and run.answer.engine_finished

@@ -7,9 +7,11 @@ import time
 import numpy as np
 import pytest
 
+from edgewise.config import ChatOptions
 from edgewise.core.chat import ChatRequest, MediaPart, Message, TextPart
 from edgewise.core.errors import ContextLengthError, InvalidRequestError
 from edgewise.core.sampling import SamplingParams
+from edgewise.pipeline.chat_style import chat_style_for
 from edgewise.pipeline.defaults import PYTHON
 from edgewise.pipeline.prepare import Preparer
 from tests.support.byte_tokenizer import ByteTokenizer
@@ -21,6 +23,9 @@ BOS, END, START, TURN_END = (
 )
 
 
+STYLE = chat_style_for(TOKENIZER, None, ChatOptions())  # type: ignore[arg-type]
+
+
 def preparer(
     *, template: str | None = CHATML, window: int = 100, max_input_len: int | None = None, **more
 ) -> Preparer:
@@ -30,6 +35,7 @@ def preparer(
         max_model_len=window,
         max_input_len=max_input_len or window,
         vocab_size=TOKENIZER.vocab_size,
+        style=STYLE,
         **more,
     )
 

@@ -251,8 +251,9 @@ class Answer:
         text += choice.flush()
         if event.stop_token_id is not None:
             choice.num_tokens += 1
+        asked = event.stop_token_id in self.request.sampling.stop_token_ids
         return self._write(choice, text, final=True) + self._finish(
-            choice, str(event.finish_reason), event.stop_token_id
+            choice, str(event.finish_reason), event.stop_token_id if asked else None
         )
 
     def _write(self, choice: _Choice, text: str, *, final: bool) -> list[ChatEvent]:
