@@ -112,11 +112,11 @@ def body(*messages: Any, **fields: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_refusals_name_the_field(request_body: Any, param: str):
+def test_refusals_name_the_field(request_body: Any, param: str | None):
     with pytest.raises(InvalidRequestError) as caught:
         parse_request(request_body)
     assert caught.value.param == param
-    assert param.split(".")[-1].split("[")[0] in caught.value.message
+    assert (param or "request body").split(".")[-1].split("[")[0] in caught.value.message
 
 
 def test_an_unknown_role_is_named_with_its_place_and_value():
