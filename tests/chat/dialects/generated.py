@@ -83,9 +83,13 @@ def forbidden(dialect: ToolDialect) -> tuple[str, ...]:
     return (body.mark,) if isinstance(body, Elements) else ()
 
 
-def texts(dialect: ToolDialect) -> st.SearchStrategy[str]:
-    """Text values rich in the dialect's own markers."""
-    markers = [m for m in dialect.markers if not (isinstance(body_of(dialect), Elements) and "]<]" in m)]
+def texts(dialect: ToolDialect, *, with_markers: bool = True) -> st.SearchStrategy[str]:
+    """Text values, rich in the dialect's own markers."""
+    markers = (
+        []
+        if not with_markers
+        else [m for m in dialect.markers if not (isinstance(body_of(dialect), Elements) and "]<]" in m)]
+    )
     if isinstance(body_of(dialect), Braces):
         markers = [m for m in markers if m != body_of(dialect).delimiter]
     pieces = st.lists(st.sampled_from([*FRAGMENTS, *markers]), max_size=8).map("".join)
@@ -104,8 +108,8 @@ def _ends_early(text: str, stops: tuple[str, ...], dialect: ToolDialect) -> bool
     )
 
 
-def arguments(dialect: ToolDialect) -> st.SearchStrategy[dict[str, Any]]:
-    text = texts(dialect)
+def arguments(dialect: ToolDialect, *, with_markers: bool = True) -> st.SearchStrategy[dict[str, Any]]:
+    text = texts(dialect, with_markers=with_markers)
     plain = text.filter(lambda value: value.strip() not in ("null", "None"))
     nothing = st.nothing() if isinstance(body_of(dialect), Elements) else st.none()
     integers = st.integers(-(10**9), 10**9)
@@ -124,10 +128,10 @@ def arguments(dialect: ToolDialect) -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-def calls(dialect: ToolDialect) -> st.SearchStrategy[list[ToolCall]]:
-    write = arguments(dialect).map(lambda value: ToolCall("", "write_file", value))
+def calls(dialect: ToolDialect, *, with_markers: bool = True) -> st.SearchStrategy[list[ToolCall]]:
+    write = arguments(dialect, with_markers=with_markers).map(lambda value: ToolCall("", "write_file", value))
     stop = st.just(ToolCall("", "stop-all", {}))
-    look = texts(dialect).map(lambda value: ToolCall("", "look.up", {"q": value}))
+    look = texts(dialect, with_markers=with_markers).map(lambda value: ToolCall("", "look.up", {"q": value}))
     several = not dialect.forms[0].single
     return st.lists(write | stop | look, min_size=1, max_size=3 if several else 1)
 

@@ -9,21 +9,23 @@ from typing import Any
 from edgewise.chat.dialects.arguments import ArgumentWriter, dumped
 from edgewise.chat.dialects.form import WrittenCall
 from edgewise.chat.dialects.literals import LiteralReader
+from edgewise.chat.dialects.nested_rules import NestedRules, Notation
 from edgewise.chat.dialects.parsing import Parsing
 from edgewise.chat.dialects.reader import MalformedError, Reader, Step
-from edgewise.chat.dialects.rules import listed, one_of, sequence
-from edgewise.chat.dialects.schema import Parameter, ToolSchema, text_choices
+from edgewise.chat.dialects.rules import one_of, sequence
+from edgewise.chat.dialects.schema import ToolSchema
 from edgewise.core.chat import ToolDefinition
-from edgewise.core.grammar import Json, Regex, Repeat, Rule, Text
+from edgewise.core.grammar import Regex, Repeat, Rule, Text
 
 NAME = re.compile(r"[\w.:/-]*")
 KEY = re.compile(r"\w*")
-STRING = Regex(r"""'(?:[^'\\\x00-\x1f]|\\[\\'"nrt])*'|"(?:[^"\\\x00-\x1f]|\\[\\'"nrt])*\"""")
+STRING = Regex(
+    r"""'(?:[^'\\\x00-\x1f]|\\(?:[\\'"nrt]|x[0-9a-f]{2}))*'|"(?:[^"\\\x00-\x1f]|\\(?:[\\'"nrt]|x[0-9a-f]{2}))*\""""
+)
 ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 CONSTANTS: dict[str, Rule] = {
     "boolean": one_of([Text("True"), Text("False")]),
     "null": Text("None"),
-    "string": STRING,
 }
 
 
@@ -62,27 +64,26 @@ class Pythonic:
 
     def rule(self, tool: ToolDefinition, end: str) -> Rule:
         schema = ToolSchema(tool)
-        items = [
-            (sequence(Text(f"{each.name}="), self._value_rule(tool, schema, each)), each.required)
-            for each in schema.parameters.values()
-        ]
+        rules = NestedRules(self._notation, tool, schema)
+        given = rules.entries(schema.inlined(schema.root), lambda key: f"{key}=")
         if schema.open_ended:
-            extra = sequence(Regex("[A-Za-z_][A-Za-z0-9_]{0,63}"), Text("="), _any_value())
-            return sequence(Text(f"{tool.name}("), Repeat(extra, 0, None, Text(", ")), Text(")"))
-        return sequence(Text(f"{tool.name}("), listed(items, ", "), Text(")"))
+            extra = sequence(Regex("[A-Za-z_][A-Za-z0-9_]{0,63}"), Text("="), rules.anything(2))
+            given = Repeat(extra, 0, None, Text(", "))
+        return sequence(Text(f"{tool.name}("), given, Text(")"))
 
-    def _value_rule(self, tool: ToolDefinition, schema: ToolSchema, parameter: Parameter) -> Rule:
-        choices = text_choices(schema.standalone(parameter.schema))
-        if choices:
-            return one_of([Text(python_text(choice, self.quote)) for choice in choices])
-        if not parameter.kinds:
-            return _any_value()
-        rules = [CONSTANTS[kind] for kind in sorted(parameter.kinds & CONSTANTS.keys())]
-        rest = parameter.kinds - CONSTANTS.keys()
-        if rest:
-            path = f"{tool.path}.parameters.properties.{parameter.name}"
-            rules.append(Json(schema.restricted(parameter.schema, rest), path, strict=bool(tool.strict)))
-        return one_of(rules)
+    @property
+    def _notation(self) -> Notation:
+        return Notation(
+            text=self._text,
+            string=STRING,
+            key=lambda key: self._text(key) + ": ",
+            any_key=sequence(STRING, Text(": ")),
+            joint=", ",
+            constants=CONSTANTS,
+        )
+
+    def _text(self, value: str) -> str:
+        return python_text(value, self.quote)
 
     # -- reading
 
@@ -125,7 +126,3 @@ class Pythonic:
             return key
         reader.pos -= len(key) + len(space)
         return None
-
-
-def _any_value() -> Rule:
-    return one_of([*CONSTANTS.values(), Json({"type": ["number", "array", "object"]})])

@@ -38,17 +38,24 @@ def optional(rule: Rule) -> Rule:
 
 def listed(items: Seq[tuple[Rule, bool]], joint: str) -> Rule:
     """(rule, required) pairs in order, those that are not required perhaps missing, `joint` between those that are there."""
-    comma = Text(joint)
-    first = next((index for index, (_, required) in enumerate(items) if required), None)
-    if first is None:
-        return one_of([*(_from(items[index:], comma) for index in range(len(items))), NOTHING])
-    before = [optional(sequence(rule, comma)) for rule, _ in items[:first]]
-    return sequence(*before, _from(items[first:], comma))
+    if not any(required for _, required in items):
+        return one_of([_some(items, joint), NOTHING])
+    first = next(index for index, (_, required) in enumerate(items) if required)
+    before = [optional(sequence(rule, Text(joint))) for rule, _ in items[:first]]
+    return sequence(*before, items[first][0], *_more(items[first + 1 :], joint))
 
 
-def _from(items: Seq[tuple[Rule, bool]], comma: Rule) -> Rule:
-    """The first of the items for certain, the others after it."""
-    later = [
-        sequence(comma, rule) if required else optional(sequence(comma, rule)) for rule, required in items[1:]
-    ]
-    return sequence(items[0][0], *later)
+def _some(items: Seq[tuple[Rule, bool]], joint: str) -> Rule:
+    """One or more of items of which none is required. Split in halves, rules stay small and flat for any number."""
+    if len(items) == 1:
+        return items[0][0]
+    half = len(items) // 2
+    return one_of(
+        [sequence(_some(items[:half], joint), *_more(items[half:], joint)), _some(items[half:], joint)]
+    )
+
+
+def _more(items: Seq[tuple[Rule, bool]], joint: str) -> list[Rule]:
+    """Items after another."""
+    rules = [(sequence(Text(joint), rule), required) for rule, required in items]
+    return [rule if required else optional(rule) for rule, required in rules]

@@ -50,7 +50,7 @@ def call_rule(texts: TagTexts, tool: ToolDefinition) -> Rule:
     if schema.open_ended:
         given = _open_ended(texts)
     elif parameters:
-        given = _from(texts, [(_Value(texts, tool, schema, each), each.required) for each in parameters])
+        given = _from([(_Value(texts, tool, schema, each), each.required) for each in parameters])
     else:
         return sequence(head, texts.fixed(texts.tail))
     given = sequence(texts.fixed(texts.before_key), given)
@@ -59,15 +59,18 @@ def call_rule(texts: TagTexts, tool: ToolDefinition) -> Rule:
     return sequence(head, one_of([given, texts.fixed(texts.tail)]))
 
 
-def _from(texts: TagTexts, values: Sequence[tuple[_Value, bool]]) -> Rule:
-    """The parameters from the first of `values` on, at least one, to the end of the call; the first tag is written up to its key."""
-    (value, required), rest = values[0], values[1:]
-    if not rest:
-        return value.last()
-    first = value.followed()
-    more = sequence(first if required else optional(first), _from(texts, rest))
-    may_end = not any(needed for _, needed in rest)
-    return one_of([value.last(), more]) if may_end else more
+def _from(values: Sequence[tuple[_Value, bool]]) -> Rule:
+    """One parameter or more of `values`, up to the end of the call; the first tag is written up to its key.
+
+    The end may come in the first half of them or in the second: split so, rules stay small and flat for any number.
+    """
+    if len(values) == 1:
+        return values[0][0].last()
+    half = len(values) // 2
+    first, rest = values[:half], values[half:]
+    passed = [value.followed() if required else optional(value.followed()) for value, required in first]
+    later = sequence(*passed, _from(rest))
+    return later if any(required for _, required in rest) else one_of([_from(first), later])
 
 
 def _open_ended(texts: TagTexts) -> Rule:
@@ -92,28 +95,36 @@ class _Value:
 
     def followed(self) -> Rule:
         """Up to the next parameter's key."""
-        return sequence(self._value(), self.texts.fixed(self.texts.after_value + self.texts.before_key))
+        return self._up_to(self.texts.after_value + self.texts.before_key)
 
     def last(self) -> Rule:
         """Up to the end of the call."""
-        return sequence(self._value(), self.texts.fixed(self.texts.after_value + self.texts.tail))
+        return self._up_to(self.texts.after_value + self.texts.tail)
 
-    def _value(self) -> Rule:
-        value, kinds = self._typed_value()
+    def _up_to(self, end: str) -> Rule:
+        """The value and `end`, which belongs to each way to write the value: it is what raw text ends with."""
         before, place, after = self.texts.before_value.partition("{type}")
-        kind = one_of([Text(each) for each in kinds]) if place else NOTHING
-        return sequence(
-            Text(self.parameter.name), self.texts.fixed(before), kind, self.texts.fixed(after), value
-        )
+        forms = [
+            sequence(Text(said) if place else NOTHING, self.texts.fixed(after), value, self.texts.fixed(end))
+            for said, value in self._typed_values(tell_apart=bool(place))
+        ]
+        return sequence(Text(self.parameter.name), self.texts.fixed(before), one_of(forms))
 
-    def _typed_value(self) -> tuple[Rule, list[str]]:
-        """The value, and what its tag may say of its type."""
-        inner = self.schema.standalone(self.parameter.schema)
+    def _typed_values(self, *, tell_apart: bool) -> list[tuple[str, Rule]]:
+        """What a tag may say of its value's type, with the value. Raw text stands for any type where tags do not tell them apart."""
+        kinds, inner = self.parameter.kinds, self.schema.standalone(self.parameter.schema)
+        said_text = self.texts.type_of("")
         choices = text_choices(inner)
         if choices and not any(stop in choice for choice in choices for stop in self.texts.stops):
-            return one_of([Text(choice) for choice in choices]), [self.texts.type_of("")]
-        if not self.parameter.kinds or "string" in self.parameter.kinds:
-            return RawText(self.texts.stops), [self.texts.type_of("")]
+            return [(said_text, one_of([Text(choice) for choice in choices]))]
+        raw: list[tuple[str, Rule]] = (
+            [(said_text, RawText(self.texts.stops))] if not kinds or "string" in kinds else []
+        )
+        rest = kinds - {"string"}
+        if not rest or (raw and not tell_apart):
+            return raw
         path = f"{self.tool.path}.parameters.properties.{self.parameter.name}"
-        kinds = {self.texts.type_of(EXAMPLES[kind]) for kind in self.parameter.kinds & EXAMPLES.keys()}
-        return Json(inner, path=path, strict=bool(self.tool.strict)), sorted(kinds)
+        schema = self.schema.restricted(self.parameter.schema, rest) if raw else inner
+        value = Json(schema, path=path, strict=bool(self.tool.strict))
+        said = {self.texts.type_of(EXAMPLES[kind]) for kind in rest & EXAMPLES.keys()}
+        return [*raw, *((each, value) for each in sorted(said))]

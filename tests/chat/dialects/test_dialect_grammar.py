@@ -1,0 +1,84 @@
+"""The grammar of every dialect: it allows what a model writes, and whatever it allows is read as complete calls of offered tools."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgewise.chat.dialects import ToolDialect
+from edgewise.chat.dialects.form import MARKER
+from edgewise.chat.dialects.table import DIALECTS
+from edgewise.core.chat import ToolCall, ToolChoice
+from edgewise.core.grammar import Constraint
+from edgewise.grammar import CompiledConstraint, GrammarCompiler
+from tests.chat.dialects.generated import TOOLS, calls
+from tests.support.byte_tokenizer import ByteTokenizer
+
+EACH = pytest.mark.parametrize("dialect", DIALECTS, ids=[each.name for each in DIALECTS])
+FEW = settings(
+    max_examples=int(os.environ.get("DIALECT_EXAMPLES", "5")),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+MODES = {
+    "forced": ToolChoice("required"),
+    "auto": ToolChoice("auto"),
+    "none": ToolChoice("none"),
+    "one": ToolChoice("auto", parallel=False),
+}
+
+
+@cache
+def tokenizer(name: str, *, spelled: bool) -> ByteTokenizer:
+    """Bytes, and the dialect's markers as control tokens or, `spelled`, as plain text."""
+    dialect = next(each for each in DIALECTS if each.name == name)
+    markers = [] if spelled else [m for m in dialect.markers if MARKER.fullmatch(m) or "]<]" in m]
+    return ByteTokenizer(control_tokens=("<s>", "</s>", *(m for m in markers if m not in ("<s>", "</s>"))))
+
+
+@cache
+def compiled(name: str, mode: str, *, spelled: bool) -> CompiledConstraint:
+    dialect = next(each for each in DIALECTS if each.name == name)
+    choice = MODES[mode]
+    body = dialect.forced(TOOLS, choice) if mode == "forced" else dialect.free_text(TOOLS, choice)
+    return GrammarCompiler(tokenizer(name, spelled=spelled)).compile(Constraint(body))
+
+
+def allows(dialect: ToolDialect, mode: str, text: str, *, spelled: bool) -> tuple[bool, str]:
+    """Whether a grammar lets an answer be `text`; and how far it gets."""
+    tokens = tokenizer(dialect.name, spelled=spelled)
+    state = compiled(dialect.name, mode, spelled=spelled).make()
+    ids = [*tokens.encode(text, parse_special=True), tokens.special_tokens["</s>"]]
+    for position, token in enumerate(ids):
+        mask = state.mask()
+        if mask is not None and not int(mask[token // 32]) >> (token % 32) & 1:
+            return False, tokens.decode(ids[:position], skip_special_tokens=False)
+        if state.accept(token):
+            return position >= len(ids) - 2, "stopped"
+    return True, text
+
+
+def ordered(call: ToolCall) -> ToolCall:
+    """The call with its arguments in the schema's order, which grammars fix."""
+    assert isinstance(call.arguments, dict)
+    properties = next(tool.parameters or {} for tool in TOOLS if tool.name == call.name)["properties"]
+    given = {key: call.arguments[key] for key in properties if key in call.arguments}
+    if "owner" in given:
+        given["owner"] = {key: given["owner"][key] for key in ("name", "id") if key in given["owner"]}
+    return ToolCall("", call.name, given)
+
+
+@EACH
+@pytest.mark.parametrize("spelled", [False, True], ids=["tokens", "spelled"])
+@FEW
+@given(data=st.data())
+def test_what_a_model_writes_is_allowed(dialect: ToolDialect, spelled: bool, data: st.DataObject):
+    made = data.draw(calls(dialect, with_markers=spelled))
+    text = dialect.render([ordered(call) for call in made])
+    for mode in ("forced", "auto"):
+        allowed, upto = allows(dialect, mode, text, spelled=spelled)
+        assert allowed, f"{mode}: stops after {upto!r}"
