@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from edgewise.architectures import describe
 from edgewise.build import EngineDir, build_engine_dir, engine_dir_for, open_engine_dir, verify_weights
 from edgewise.build.cache import cache_entries, evict
 from edgewise.build.convert import CONVERSIONS
-from edgewise.build.engine_dir import load_engine_dir
+from edgewise.build.engine_dir import load_engine_dir, seal
 from edgewise.build.packing import PLAIN
 from edgewise.checkpoints import open_checkpoint
 from edgewise.checkpoints.dequantize import dequantize
@@ -324,6 +325,50 @@ def test_a_damaged_entry_is_built_again(tmp_path: Path) -> None:
     second = engine_dir_for(str(path), layout=8, settings=settings_for(tmp_path), tools=plain_tools())
     verify_weights(second)
     assert second.path == first.path
+
+
+def test_weights_damaged_where_no_sample_looks_are_found_at_the_next_start(tmp_path: Path) -> None:
+    path = write_tiny_gguf(tmp_path / "tiny.gguf", dtype="Q8_0")
+    settings = settings_for(tmp_path)
+    first = engine_dir_for(str(path), layout=8, settings=settings, tools=plain_tools())
+    tensor = first.tensors["embed.weight"]
+    sound = first.path / "weights.bin"
+    shutil.copytree(first.path, tmp_path / "copy")
+    flip(sound, tensor.offset + tensor.nbytes - 1)
+    verify_weights(engine_dir_for(str(path), layout=8, settings=settings, tools=plain_tools()))  # built again
+    flip(tmp_path / "copy" / "weights.bin", tensor.offset + tensor.nbytes - 1)
+    with pytest.raises(EngineDirError, match=r"'embed\.weight' in weights\.bin is damaged"):
+        open_engine_dir(tmp_path / "copy", layout=8)
+
+
+def test_sound_weights_are_read_whole_once_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[Path] = []
+    monkeypatch.setattr("edgewise.build.verified.verify_weights", lambda engine, _: reads.append(engine.path))
+    path = write_tiny_gguf(tmp_path / "tiny.gguf")
+    built = build_engine_dir(path, tmp_path / "engine", layout=8, tools=plain_tools()).path
+    for _ in range(2):
+        open_engine_dir(built, layout=8)
+    assert reads == [], "the build has read them"
+    copy = tmp_path / "copy"
+    shutil.copytree(built, copy)
+    for _ in range(2):
+        open_engine_dir(copy, layout=8)
+    assert reads == [copy]
+
+
+@pytest.mark.parametrize(
+    "change", ["files", "tensors", "provenance", "fingerprint", "spec", "weights_bytes", "layout"]
+)
+@pytest.mark.parametrize("value", [None, 5])
+def test_a_well_sealed_header_of_something_else(change: str, value: object, engine_path: Path) -> None:
+    header = json.loads((engine_path / "engine.json").read_text())
+    if value is None:
+        del header[change]
+    else:
+        header[change] = value
+    (engine_path / "engine.json").write_bytes(seal(header))
+    with pytest.raises(EngineDirError, match=str(engine_path)):
+        load_engine_dir(engine_path)
 
 
 def test_the_least_recently_used_entries_go(tmp_path: Path) -> None:

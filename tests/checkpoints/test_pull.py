@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import hashlib
 import json
@@ -355,13 +356,28 @@ def test_too_little_room_is_said_before_the_download(
     server: Served, settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_parts(server)
-    in_catalog(monkeypatch, WHEELS)
+    in_catalog(monkeypatch, WHEELS, "hf:some/repo/tiny.gguf")
     monkeypatch.setattr("edgewise.checkpoints.http.free_bytes", lambda path: 1234)
     with pytest.raises(
         DownloadError, match=rf"disk is full: {len(MODEL)} more bytes are needed, 1234 are free"
     ):
         pull("tiny", settings=settings)
     assert not server.asked_for("/files/")
+    assert not server.asked_for("/api/"), "another source would not find more room"
+
+
+@pytest.mark.parametrize("url", ["http://[::1/simple", "http://\x00/", "gopher://x/simple", "http://x:port/"])
+def test_an_index_that_is_no_address(url: str, settings: StoreSettings) -> None:
+    broken = dataclasses.replace(settings, index_urls=(url,))
+    with pytest.raises(DownloadError, match=r"no wheel solo==2\.1 found"):
+        pull("wheel:solo==2.1/solo/model.gguf", settings=broken)
+
+
+def test_an_index_that_answers_something_else(server: Served, settings: StoreSettings) -> None:
+    with pytest.raises(DownloadError, match=r"no wheel solo==2\.1 found"):
+        page = f"{server.url}/odd"
+        server.add("/odd/solo/", b'[{"files": 3}]', "application/vnd.pypi.simple.v1+json")
+        pull("wheel:solo==2.1/solo/model.gguf", settings=dataclasses.replace(settings, index_urls=(page,)))
 
 
 def test_a_disk_that_fills_keeps_what_has_arrived(

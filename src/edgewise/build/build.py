@@ -37,6 +37,7 @@ from edgewise.build.packing import LAYOUTS, BuildTools, Packer, default_tools
 from edgewise.build.plan import plan_checkpoint, plan_repack
 from edgewise.build.spec_json import spec_to_json
 from edgewise.build.staging import building_lock, staged
+from edgewise.build.verified import remember_verified
 from edgewise.build.weights_file import PlannedTensor, WeightsFile
 from edgewise.checkpoints import Checkpoint, open_checkpoint
 from edgewise.checkpoints.files import free_bytes
@@ -218,6 +219,7 @@ def _finish(
     }
     (folder / HEADER).write_bytes(seal(full))
     verify_weights(load_engine_dir(folder), progress)
+    remember_verified(folder)  # renaming the folder leaves the file what it is
 
 
 def _file_checksums(folder: Path) -> dict[str, dict[str, int]]:

