@@ -68,6 +68,7 @@ def make_pipeline(
     max_model_len: int = 512,
     num_blocks: int = 512,
     max_num_seqs: int = 16,
+    max_num_batched_tokens: int = 64,
     template: str | None = CHATML,
     model: Mapping[str, Any] | None = None,
     **options: Any,
@@ -80,7 +81,11 @@ def make_pipeline(
         script=script or (says(answers) if answers is not None else None),
         **(model or {}),
     )
-    config = EngineConfig(max_model_len=max_model_len, max_num_seqs=max_num_seqs, max_num_batched_tokens=64)
+    config = EngineConfig(
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+    )
     return Pipeline(
         Engine(decoder, config),
         tokenizer,  # type: ignore[arg-type]
