@@ -66,7 +66,19 @@ def test_prefill_chunks_are_bounded_by_time_while_others_decode(monkeypatch: pyt
     assert np.mean(runner.model.row_counts[10:40]) >= 8.5, "and the budget is used"
 
 
-def test_prefill_alone_takes_whole_chunks() -> None:
+def test_prefill_chunks_are_bounded_by_time_alone_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    SlowRows.clock_s = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: SlowRows.clock_s)
+    runner = Runner(
+        SlowRows(num_blocks=500), max_model_len=900, max_num_batched_tokens=256, lone_step_budget_s=2.0
+    )
+    runner.generate([i % 7 for i in range(800)], max_tokens=1)
+    first, *later = runner.model.row_counts
+    assert first == 256, "before anything is measured"
+    assert max(later) <= 104 and later[0] >= 96, "50 rows/s for two seconds"
+
+
+def test_prefill_alone_takes_whole_chunks_where_there_is_time() -> None:
     runner = Runner(SlowRows(num_blocks=200), max_model_len=300, max_num_batched_tokens=64)
     runner.generate([i % 7 for i in range(128)], max_tokens=1)
     assert runner.model.row_counts == [64, 64]

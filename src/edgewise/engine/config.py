@@ -27,10 +27,14 @@ class EngineConfig:
     max_waiting: int | None = None
     scheduling_policy: SchedulingPolicy = "fcfs"
     enable_prefix_caching: bool = True
-    enable_jump_forward: bool = True  # tokens a grammar forces are taken at once, not one a step; which they are is the same
+    enable_jump_forward: bool = (
+        True  # tokens a grammar forces are taken at once, not one a step; which they are is the same
+    )
     cache_fingerprint: str = ""  # of the model and its layout: names blocks outside this process
     # While others decode, a step may take this long; a prefill chunk gets what their rows leave of it.
     step_budget_s: float = 0.25
+    # While nobody decodes: whoever comes meanwhile waits for the step. Shorter chunks read the weights more often for the same work.
+    lone_step_budget_s: float = 2.0
     # Ageing, so that nothing starves: this much waiting makes up for one level of priority, or for so many cached tokens.
     priority_ageing_s: float = 30.0
     lpm_ageing_tokens_per_s: float = 256.0

@@ -12,6 +12,7 @@ class StepPace:
 
     def __init__(self) -> None:
         self._rows_per_s = FIRST_ROWS_PER_S
+        self._guessed = True
         self._decode_step_s = 0.0
 
     def prefill_rows(self, budget_s: float) -> int:
@@ -27,4 +28,5 @@ class StepPace:
             # Time of the decode rows is taken off, but never more than half: the estimate may be stale.
             spent_s = max(step_s - self._decode_step_s, step_s / 2) if num_decode_rows else step_s
             sample = num_prefill_rows / max(spent_s, 1e-6)
-            self._rows_per_s += SMOOTHING * (sample - self._rows_per_s)
+            self._rows_per_s += (1.0 if self._guessed else SMOOTHING) * (sample - self._rows_per_s)
+            self._guessed = False

@@ -4,7 +4,7 @@ A step takes the decode rows of all running sequences first, then prefill chunks
 - Running sequences are kept by rank. When blocks run out the last ranked is preempted: it loses its blocks and waits at its old
   rank, to be computed again. So the first ranked always moves on, and nothing starves.
 - A sequence is admitted when its whole prompt fits beside what the running ones still need; alone it always fits.
-- While anything decodes, prefill rows are bounded by time too (`StepPace`).
+- Prefill rows are bounded by time too (`StepPace`), more tightly while anything decodes.
 """
 
 from __future__ import annotations
@@ -134,10 +134,9 @@ class Scheduler:
 
     def _prefill_budget(self, plan: StepPlan) -> int:
         """Rows that prefill may take in this step."""
-        room = self.config.max_num_batched_tokens - plan.num_rows
-        if plan.num_decode == 0:
-            return room
-        return min(room, self.pace.prefill_rows(self.config.step_budget_s))
+        config = self.config
+        budget_s = config.step_budget_s if plan.num_decode else config.lone_step_budget_s
+        return min(config.max_num_batched_tokens - plan.num_rows, self.pace.prefill_rows(budget_s))
 
     def _plan_prefill(
         self, plan: StepPlan, seq: Sequence, budget: int, claimed: set[tuple[int, bytes]]
