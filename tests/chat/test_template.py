@@ -140,7 +140,7 @@ def test_calls_and_results_become_text_where_there_are_no_words_for_them(strict:
     assert strict.render(messages).text == (
         "<s>"
         + turn("user", "hi")
-        + turn("assistant", '[called put with {"a":1}]')
+        + turn("assistant", '[called put with {"a": 1}]')
         + turn("user", "<tool_result>\nok\n</tool_result>")
         + OPENING
     )

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from edgewise.chat.capabilities import probe
+from edgewise.chat.dialects import ToolDialect
 from edgewise.chat.guard import ControlGuard, map_leaves, pick_marks
 from edgewise.chat.history import Capabilities, Turn, arrange, tool_schemas
+from edgewise.chat.reasoning import reasoning_dialect, reasoning_names
 from edgewise.chat.template_process import Result, TemplateOverrunError, TemplateProcess
 from edgewise.core.chat import Message, ToolDefinition
 from edgewise.core.errors import InvalidRequestError, ModelError
@@ -78,13 +80,22 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         kwargs: Mapping[str, Any] | None = None,
+        tool_dialect: ToolDialect | None = None,
     ) -> RenderedPrompt:
         """Render a conversation.
 
-        With `continue_final_message` the prompt ends where the text of the last message, the assistant's, ends. `kwargs` are further
-        variables for the template. Raises InvalidRequestError for what the template refuses, in its words, or overruns on.
+        With `continue_final_message` the prompt ends where the text of the last message, the assistant's, ends, its thinking closed.
+        `kwargs` are further variables for the template. `tool_dialect` is how the model is told to write calls, and earlier calls
+        are written, where the template has no words for tools. Raises InvalidRequestError for what the template refuses, in its
+        words, or overruns on.
         """
-        turns = arrange(messages, self.capabilities)
+        told = tools and tool_dialect is not None and not self.capabilities.tools
+        turns = arrange(
+            messages,
+            self.capabilities,
+            instructions=tool_dialect.instructions(tools) if told and tool_dialect else "",
+            dialect=tool_dialect,
+        )
         context = {
             **_checked_kwargs(kwargs or {}),
             "tools": tool_schemas(tools) or ([] if self.capabilities.tools_always_list else None),
@@ -127,11 +138,13 @@ class ChatTemplate:
                 context | {"messages": before, "add_generation_prompt": True},
             ]
         )
+        content = _content_of(last)
         text, found, _ = plain.text.rpartition(end)
         if found:
-            return self._prompt(text, marked.text.rpartition(end)[0], breaker, border)
+            with_borders = _thinking_closed(marked.text.rpartition(end)[0], content)
+            return self._prompt(_thinking_closed(text, content), with_borders, breaker, border)
         # The template leaves the message out (or refuses it here): write it after the opening of an answer.
-        return self._prompt(_text_of(opened) + _content_of(last), "", breaker, border)
+        return self._prompt(_thinking_closed(_text_of(opened) + content, content), "", breaker, border)
 
     def _prompt(self, text: str, marked: str, breaker: str, border: str) -> RenderedPrompt:
         """Split at broken tokens. `marked` is the same rendering with `border` after each message's text, if all went well."""
@@ -199,7 +212,18 @@ def _is_thinking_marker(token: str) -> bool:
 
 def _content_of(turn: Turn) -> str:
     content = turn["content"]
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+def _thinking_closed(text: str, content: str) -> str:
+    """A prompt that ends with `content`, with the thought closed that the template opens right before it."""
+    if not content or not text.endswith(content):
+        return text
+    before = text[: -len(content)]
+    for dialect in map(reasoning_dialect, reasoning_names()):
+        if dialect.is_open(before):
+            return before + dialect.end + ("\n\n" if before.endswith("\n") else "") + content
+    return text
 
 
 def _mark_ends(turns: Sequence[Turn], mark: str, *, count: int | None = None) -> list[Turn]:
@@ -214,6 +238,8 @@ def _marked(turn: Turn, mark: str) -> Turn:
         return turn
     if isinstance(content, str):
         return turn | {"content": content + mark}
+    if "text" not in content[-1]:
+        return turn
     return turn | {"content": [*content[:-1], content[-1] | {"text": content[-1]["text"] + mark}]}
 
 
