@@ -24,8 +24,10 @@ from edgewise.build.cache import cache_entries, evict
 from edgewise.build.convert import CONVERSIONS
 from edgewise.build.engine_dir import load_engine_dir, seal
 from edgewise.build.packing import PLAIN
+from edgewise.build.staging import building_lock, lock_path
 from edgewise.checkpoints import open_checkpoint
 from edgewise.checkpoints.dequantize import dequantize
+from edgewise.checkpoints.files import exclusive_lock
 from edgewise.checkpoints.progress import Progress
 from edgewise.checkpoints.settings import StoreSettings
 from edgewise.core.errors import ConfigError, EngineDirError
@@ -371,6 +373,23 @@ def test_a_well_sealed_header_of_something_else(change: str, value: object, engi
         load_engine_dir(engine_path)
 
 
+def test_what_dead_builders_of_other_engines_left_goes_with_the_next_build(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    dead, alive = (settings.engines_dir / f".{name}-r8-v1.0a1b2c3d.building" for name in ("dead", "alive"))
+    kept = settings.engines_dir / ".notes"
+    for folder in (dead, alive, kept):
+        folder.mkdir(parents=True)
+        (folder / "weights.bin").write_bytes(b"half")
+    path = write_tiny_gguf(tmp_path / "tiny.gguf")
+    with (
+        building_lock(settings.engines_dir / "other"),
+        exclusive_lock(lock_path(settings.engines_dir / "alive-r8-v1")),
+    ):
+        engine_dir_for(str(path), layout=8, settings=settings, tools=plain_tools())
+    assert not dead.exists()
+    assert alive.is_dir() and kept.is_dir()
+
+
 def test_the_least_recently_used_entries_go(tmp_path: Path) -> None:
     paths = [write_tiny_gguf(tmp_path / f"m{seed}.gguf", seed=seed) for seed in range(3)]
     small = settings_for(tmp_path, engine_cache_bytes=int(paths[0].stat().st_size * 2.5))
@@ -461,7 +480,7 @@ def test_two_processes_share_one_build(tmp_path: Path) -> None:
 
 def test_a_killed_build_leaves_nothing_that_is_trusted(tmp_path: Path) -> None:
     path, data = write_tiny_gguf(tmp_path / "tiny.gguf"), tmp_path / "data"
-    process = start_build(path, data, tmp_path / "started", 0.2)
+    process = start_build(path, data, tmp_path / "started", 30.0)  # far longer than the kill can be late
     wait_for(tmp_path / "started", process)
     process.send_signal(signal.SIGKILL)
     process.communicate()

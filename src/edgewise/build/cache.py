@@ -18,7 +18,7 @@ from pathlib import Path
 from edgewise.build.build import build_locked, repack_locked
 from edgewise.build.engine_dir import FORMAT_VERSION, HEADER, EngineDir, is_engine_dir, load_engine_dir
 from edgewise.build.packing import BuildTools
-from edgewise.build.staging import building_lock
+from edgewise.build.staging import building_lock, remove_leftovers
 from edgewise.build.verified import verify_once
 from edgewise.checkpoints.files import folder_bytes, free_bytes
 from edgewise.checkpoints.gguf import split_files
@@ -111,6 +111,7 @@ def _cached(
         entry.parent.mkdir(parents=True, exist_ok=True)
         with building_lock(entry, waiting=lambda: progress(Progress("wait", 0, 0, entry.name))):
             engine_dir = _sound(entry) or make(entry)
+        remove_leftovers(settings.engines_dir)
         evict(settings, keep=entry)
     _touch(entry)
     return engine_dir

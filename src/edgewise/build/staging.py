@@ -5,10 +5,11 @@ A process that dies leaves only a hidden folder, which the next one to hold the 
 
 from __future__ import annotations
 
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from edgewise.checkpoints.files import exclusive_lock, fsync_dir, fsync_tree
@@ -16,6 +17,7 @@ from edgewise.core.errors import EngineDirError
 
 STAGING_SUFFIX = ".building"
 OLD_SUFFIX = ".old"
+LEFTOVER = re.compile(r"\.(?P<target>.+)\.[0-9a-f]+\.(building|old)")
 
 
 def lock_path(target: Path) -> Path:
@@ -34,6 +36,23 @@ def building_lock(target: Path, *, waiting: Callable[[], None] | None = None) ->
             if leftover.name.endswith((STAGING_SUFFIX, OLD_SUFFIX)):
                 shutil.rmtree(leftover, ignore_errors=True)
         yield
+
+
+class _BusyError(Exception):
+    """Somebody holds the lock."""
+
+
+def _refuse_to_wait() -> None:
+    raise _BusyError
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what dead builders left of any target in `folder`; what is being built at the moment stays."""
+    for leftover in folder.glob(".*"):
+        if match := LEFTOVER.fullmatch(leftover.name):
+            lock = lock_path(folder / match["target"])
+            with suppress(_BusyError, OSError), exclusive_lock(lock, waiting=_refuse_to_wait):
+                shutil.rmtree(leftover, ignore_errors=True)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from edgewise.build.cache import cache_entries, remove_entry
 from edgewise.build.engine_dir import HEADER
+from edgewise.build.staging import remove_leftovers
 from edgewise.checkpoints.catalog import catalog
 from edgewise.checkpoints.files import exclusive_lock, folder_bytes
 from edgewise.checkpoints.settings import StoreSettings
@@ -79,6 +80,7 @@ def remove_model(name: str, settings: StoreSettings) -> Removed:
         for path in (folder, partial):
             _remove_folder(path, settings)
         removed = [engine for engine in engines if remove_entry(engine)]
+        remove_leftovers(settings.engines_dir)
     return Removed(wanted.name, num_bytes, len(removed))
 
 
