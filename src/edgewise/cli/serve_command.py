@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -94,6 +94,8 @@ def command(
     enable_auto_tool_choice: Annotated[bool, typer.Option(help="accepted: tools are always the model's choice unless a request says otherwise")] = False,
     bare_calls: Annotated[bool, typer.Option("--bare-calls/--no-bare-calls", help="take an answer that opens as a JSON call without its markers for a call")] = True,
     reasoning_budget: Annotated[int | None, typer.Option(min=0, help="tokens of thinking where a request names no budget", show_default="no limit")] = None,
+    pooling: Annotated[Literal["last", "mean"], typer.Option(help="of embeddings where a request does not say: last or mean")] = "last",
+    max_stored_responses: Annotated[int, typer.Option(min=0, help="answers of /v1/responses kept for requests that ask for it")] = 1000,
     trust_request_chat_template: Annotated[bool, typer.Option(help="let a request bring its own chat template")] = False,
     speculative_config: Annotated[str | None, typer.Option(hidden=True)] = None,
     kv_transfer_config: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -154,6 +156,8 @@ def command(
         force_include_usage=enable_force_include_usage,
         strict_model_names=strict_model_names,
         trust_request_chat_template=trust_request_chat_template,
+        pooling=pooling,
+        max_stored_responses=max_stored_responses,
         log_level=log_level,  # type: ignore[arg-type]
         model_aliases=tuple(alias or ()),
         environment={k: v for k, v in os.environ.items() if k.startswith(("EDGEWISE_", "VLLM_"))},
