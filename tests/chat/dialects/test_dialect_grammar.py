@@ -8,14 +8,17 @@ from functools import cache
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from edgewise.chat.dialects import ToolDialect
 from edgewise.chat.dialects.form import MARKER
 from edgewise.chat.dialects.table import DIALECTS
 from edgewise.core.chat import ToolCall, ToolChoice
-from edgewise.core.grammar import Constraint
+from edgewise.core.grammar import Constraint, OneOf, Repeat, Rule, Sequence
 from edgewise.grammar import CompiledConstraint, GrammarCompiler
-from tests.chat.dialects.generated import TOOLS, calls
+from tests.chat.dialects.generated import FRAGMENTS, TOOLS, calls
+from tests.chat.dialects.rule_texts import texts_of
+from tests.chat.dialects.support import Call, parse, tool
 from tests.support.byte_tokenizer import ByteTokenizer
 
 EACH = pytest.mark.parametrize("dialect", DIALECTS, ids=[each.name for each in DIALECTS])
@@ -82,3 +85,70 @@ def test_what_a_model_writes_is_allowed(dialect: ToolDialect, spelled: bool, dat
     for mode in ("forced", "auto"):
         allowed, upto = allows(dialect, mode, text, spelled=spelled)
         assert allowed, f"{mode}: stops after {upto!r}"
+
+
+@EACH
+@FEW
+@given(data=st.data())
+def test_whatever_the_grammar_forces_is_read_as_complete_calls(dialect: ToolDialect, data: st.DataObject):
+    fragments = (*FRAGMENTS, *(marker for marker in dialect.markers if len(marker) < 40))
+    text = data.draw(texts_of(dialect.forced(TOOLS, MODES["forced"]), fragments))
+    outcome = parse(dialect, TOOLS, [text])
+    assert outcome.calls, text
+    for call in outcome.calls:
+        assert call.complete, text
+        assert_valid(call)
+    assert outcome.content == "", text
+
+
+def assert_valid(call: Call) -> None:
+    schema = next(tool.parameters or {} for tool in TOOLS if tool.name == call.name)
+    errors = [*Draft202012Validator(schema).iter_errors(call.arguments)]
+    assert errors == [], f"{call.name}({call.text})"
+
+
+@EACH
+def test_one_call_at_most_where_parallel_calls_are_refused(dialect: ToolDialect):
+    two = dialect.render([ToolCall("", "stop-all", {}), ToolCall("", "look.up", {"q": "x"})])
+    one = dialect.render([ToolCall("", "stop-all", {})])
+    assert allows(dialect, "one", one, spelled=False)[0]
+    assert not allows(dialect, "one", two, spelled=False)[0]
+
+
+@EACH
+def test_no_call_is_allowed_where_tools_are_not_to_be_used(dialect: ToolDialect):
+    text = dialect.render([ToolCall("", "stop-all", {})])
+    assert allows(dialect, "none", text, spelled=False)[0] == dialect.forms[0].bare
+    assert allows(dialect, "none", "Just text, with {braces} and [brackets].", spelled=False)[0]
+
+
+@EACH
+def test_text_is_free_beside_calls(dialect: ToolDialect):
+    assert allows(dialect, "auto", "Just text, with < and {braces}.", spelled=False)[0]
+
+
+@EACH
+def test_a_name_that_is_not_offered_cannot_be_forced(dialect: ToolDialect):
+    text = dialect.render([ToolCall("", "stop-all", {})]).replace("stop-all", "stop-any")
+    allowed, upto = allows(dialect, "forced", text, spelled=False)
+    assert not allowed
+    assert upto.endswith(("stop-a", "stop-")), upto
+
+
+@EACH
+def test_a_tool_of_many_optional_parameters_has_a_small_grammar(dialect: ToolDialect):
+    big = tool("big", {f"p{n}": {"type": ["string", "integer", "boolean", "null"][n % 4]} for n in range(60)})
+    rule = dialect.forced([big], MODES["forced"])
+    assert depth(rule) < 40
+    assert len(repr(rule)) < 400_000
+    compiler = GrammarCompiler(tokenizer(dialect.name, spelled=False))
+    compiler.compile(Constraint(rule))
+
+
+def depth(rule: Rule) -> int:
+    match rule:
+        case Sequence(rules) | OneOf(rules):
+            return 1 + max(map(depth, rules))
+        case Repeat(each):
+            return 1 + depth(each)
+    return 1

@@ -59,7 +59,7 @@ class Braces:
 
     def rule(self, tool: ToolDefinition, end: str) -> Rule:
         schema = ToolSchema(tool)
-        top: Schema = {"type": "object", **schema.inlined(schema.root)}
+        top: Schema = schema.inlined(schema.root)
         arguments = NestedRules(self._notation, tool, schema).object(top)
         return sequence(Text(f"{self.lead}{tool.name}"), arguments)
 

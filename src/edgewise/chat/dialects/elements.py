@@ -12,20 +12,28 @@ from edgewise.chat.dialects.parsing import Parsing
 from edgewise.chat.dialects.raw_value import RawValue
 from edgewise.chat.dialects.reader import MalformedError, Reader, Step
 from edgewise.chat.dialects.rules import one_of, optional, sequence
-from edgewise.chat.dialects.schema import Schema, ToolSchema, alternatives, kinds_of, resolved, text_choices
+from edgewise.chat.dialects.schema import (
+    Schema,
+    ToolSchema,
+    alternatives,
+    is_open,
+    kinds_of,
+    resolved,
+    text_choices,
+)
 from edgewise.core.chat import ToolDefinition
-from edgewise.core.grammar import Json, RawText, Regex, Repeat, Rule, Text
+from edgewise.core.grammar import Json, RawText, Repeat, Rule, Text
 
 MAX_DEPTH = 16
 MAX_RULE_DEPTH = 5
 ITEM = "item"
 NESTED = frozenset({"object", "array"})
-NAME = Regex("[A-Za-z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """`mark` stands before every tag. A list is a run of `<item>` elements; a null is left out, as the template leaves it out."""
+    """`mark` stands before every tag. A list is a run of `<item>` elements; a null is left out, as the template leaves it out.
+    An object of any keys is written as JSON: rules cannot tie a closing tag to its opening one."""
 
     mark: str
 
@@ -62,19 +70,16 @@ class Elements:
 
     def rule(self, tool: ToolDefinition, end: str) -> Rule:
         schema = ToolSchema(tool)
-        inner = self._object({"type": "object", **schema.inlined(schema.root)}, schema, tool, 0)
+        inner = self._properties(schema.inlined(schema.root), schema, tool, 0)
         return sequence(Text(self.start(tool)), inner, Text(f"{self.mark}</invoke>"))
 
-    def _object(self, part: Schema, schema: ToolSchema, tool: ToolDefinition, depth: int) -> Rule:
-        properties = part.get("properties") or {}
-        if not properties and part.get("additionalProperties", True) is not False:
-            return Repeat(self._any_element())
-        required = part.get("required") or []
+    def _properties(self, part: Schema, schema: ToolSchema, tool: ToolDefinition, depth: int) -> Rule:
+        properties, required = part.get("properties") or {}, part.get("required") or []
         parts = []
         for key, value in properties.items():
             rule = self._wrapped(key, self._value_rule(value, schema, tool, depth + 1))
             parts.append(rule if key in required else optional(rule))
-        return sequence(*parts) if parts else Text("")
+        return sequence(*parts)
 
     def _wrapped(self, key: str, value: Rule) -> Rule:
         return sequence(Text(f"{self.mark}<{key}>"), value, Text(f"{self.mark}</{key}>"))
@@ -95,18 +100,13 @@ class Elements:
     def _kind_rule(
         self, kind: str, part: Schema, schema: ToolSchema, tool: ToolDefinition, depth: int
     ) -> Rule:
-        if kind == "object":
-            return self._object(part, schema, tool, depth)
+        if kind == "object" and not is_open(part):
+            return self._properties(part, schema, tool, depth)
         if kind == "array":
             item = self._wrapped(ITEM, self._value_rule(part.get("items", True), schema, tool, depth + 1))
             return Repeat(item, part.get("minItems", 0), part.get("maxItems"))
         rest = schema.restricted(part, frozenset({kind}))
         return Json(rest, f"{tool.path}.parameters", strict=bool(tool.strict))
-
-    def _any_element(self) -> Rule:
-        opened = sequence(Text(f"{self.mark}<"), NAME, Text(">"))
-        closed = sequence(Text(f"{self.mark}</"), NAME, Text(">"))
-        return sequence(opened, RawText((self.mark,)), closed)
 
     # -- reading
 
@@ -173,17 +173,17 @@ class _ElementReader:
             raise MalformedError(f"nested deeper than {MAX_DEPTH}")
         kinds = kinds_of(schema, self.root)
         nested = kinds & NESTED if kinds else NESTED
-        certain = bool(kinds) and kinds <= NESTED
-        if nested and (certain or (yield from self._holds_elements(tag))):
+        if nested and (yield from self._holds_elements(tag, empty=bool(kinds) and kinds <= NESTED)):
             yield from self._nested(tag, schema, nested, depth)
             return
         value = RawValue(self.reader, self.out, f"{self.mark}</{tag}>", (f"{self.mark}<",), own_lines=False)
         yield from value.read(kinds)
 
-    def _holds_elements(self, tag: str) -> Step[bool]:
+    def _holds_elements(self, tag: str, *, empty: bool) -> Step[bool]:
+        """Whether elements come; `empty`: or none, where only a list or an object can stand. Else JSON or text stands here."""
         if not (yield from self.reader.sees(f"{self.mark}<")):
             return False
-        return not (yield from self.reader.sees(f"{self.mark}</{tag}>"))
+        return empty or not (yield from self.reader.sees(f"{self.mark}</{tag}>"))
 
     def _nested(self, tag: str, schema: Any, kinds: frozenset[str], depth: int) -> Step[None]:
         is_list = kinds == {"array"} or (

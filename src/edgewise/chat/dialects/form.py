@@ -96,18 +96,14 @@ class Form:
     def read(self, parsing: Parsing) -> Step[None]:
         """Read the form's calls. Raises MalformedError; nothing has been reported then unless a call is open or over."""
         reader = parsing.reader
-        marked = bool(self.open) and (yield from reader.take(self.open.strip(), *self.also)) is not None
-        yield from reader.skip_space()
+        if self.open and (yield from reader.take(self.open.strip(), *self.also)):
+            yield from reader.skip_space()
         if self.bracketed:
-            yield from self._bracket(parsing, marked=marked)
+            yield from reader.expect("[")
+            yield from reader.skip_space()
         yield from self._call(parsing)
         while (yield from self._another(parsing)):
             yield from self._call(parsing)
-
-    def _bracket(self, parsing: Parsing, *, marked: bool) -> Step[None]:
-        if not (yield from parsing.reader.take("[")) and not marked:
-            raise MalformedError("expected a list")
-        yield from parsing.reader.skip_space()
 
     def _call(self, parsing: Parsing) -> Step[None]:
         reader = parsing.reader

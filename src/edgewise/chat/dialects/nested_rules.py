@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgewise.chat.dialects.rules import NOTHING, listed, one_of, optional, sequence
-from edgewise.chat.dialects.schema import Schema, ToolSchema, alternatives, kinds_of, resolved, text_choices
+from edgewise.chat.dialects.schema import (
+    Schema,
+    ToolSchema,
+    alternatives,
+    is_open,
+    kinds_of,
+    resolved,
+    text_choices,
+)
 from edgewise.core.chat import ToolDefinition
 from edgewise.core.grammar import Json, Repeat, Rule, Text
 
@@ -75,8 +83,7 @@ class NestedRules:
 
     def object(self, part: Schema, depth: int = 0) -> Rule:
         """An object of a schema with its properties in order."""
-        properties = part.get("properties") or {}
-        if not properties and part.get("additionalProperties", True) is not False:
+        if is_open(part):
             return self._free_object(FREE_DEPTH)
         return sequence(Text("{"), self.entries(part, self.notation.key, depth), Text("}"))
 

@@ -19,7 +19,9 @@ def sequence(*rules: Rule) -> Rule:
                 flat[-1] = Text(last.text + part.text)
             elif part != NOTHING:
                 flat.append(part)
-    return flat[0] if len(flat) == 1 else Sequence(tuple(flat))
+    if len(flat) < 2:
+        return flat[0] if flat else NOTHING
+    return Sequence(tuple(flat))
 
 
 def one_of(rules: Seq[Rule]) -> Rule:

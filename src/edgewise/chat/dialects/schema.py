@@ -54,7 +54,7 @@ class ToolSchema:
             for name, schema in (properties.items() if isinstance(properties, dict) else ())
             if isinstance(schema, (dict, bool))
         }
-        self.open_ended = not self.parameters and top.get("additionalProperties", True) is not False
+        self.open_ended = is_open(top)
 
     def kinds(self, name: str) -> frozenset[str]:
         parameter = self.parameters.get(name)
@@ -99,6 +99,13 @@ def resolved(schema: Any, root: Schema) -> Any:
             return schema
         schema = target
     return schema
+
+
+def is_open(schema: Any) -> bool:
+    """Whether an object's schema leaves its keys open: it names none, nor forbids others."""
+    if not isinstance(schema, dict) or not schema or "properties" in schema:
+        return False
+    return schema.get("additionalProperties", True) is not False
 
 
 def alternatives(schema: Any) -> list[Any]:
