@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 from edgewise.chat.custom_input import CustomInput
 from edgewise.chat.decoder import ChatDecoder
 from edgewise.chat.dialects import dialect
-from edgewise.chat.reasoning import reasoning_dialect
+from edgewise.chat.reasoning import reasoning_dialect, reasoning_names
 from edgewise.core.chat import ChatEvent, PartDelta, PartEnd, PartStart, ToolChoice, ToolDefinition
 from edgewise.core.requests import TokenLogprob
+from tests.chat.dialects.support import CASES
 
 PUT = ToolDefinition("put", None, {"type": "object", "properties": {"path": {"type": "string"}}})
 PATCH = ToolDefinition("patch", None, None, kind="custom")
@@ -249,3 +251,23 @@ def test_any_cut_gives_the_same_answer(pieces: list[str], is_open: bool) -> None
     for cut in (pieces, list(text)):
         answer, same = run(decoder(is_open=is_open), cut)
         assert (answer.parts, same) == (whole.parts, reason)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
+def test_every_dialect_reads_the_same_through_the_decoder(case: dict[str, Any]) -> None:
+    """Neither the reader of bare calls nor a splitter of thinking takes anything from the dialects' own parsers."""
+    tools = tuple(
+        ToolDefinition(each["name"], None, each.get("parameters"))
+        for each in (tool.get("function", tool) for tool in case["tools"])
+    )
+    reasoning = case["dialect"] if case["dialect"] in reasoning_names() else "think_auto"
+    for pieces in ([case["text"]], list(case["text"])):
+        answer, reason = run(decoder(tools=tools, name=case["dialect"], reasoning=reasoning), pieces)
+        content = "".join(text for kind, text in answer.parts if kind == "text")
+        calls = [json.loads(text) for kind, text in answer.parts if kind == "tool_call"]
+        assert content.strip() == case["content"].strip()
+        assert (answer.names, calls) == (
+            [call["name"] for call in case["calls"]],
+            [call["arguments"] for call in case["calls"]],
+        )
+        assert reason == ("tool_calls" if calls else "stop")
