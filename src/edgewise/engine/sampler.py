@@ -111,9 +111,7 @@ class _SpecialStep:
         mask = state.allowed
         grammar = seq.constraint.mask() if seq.constraint is not None else None
         if grammar is not None:
-            mask = (
-                grammar.copy() if mask is None else grammar & mask
-            )  # the grammar's own array is overwritten later
+            mask = grammar if mask is None else grammar & mask
         if mask is not None:
             self._rows["allowed_row"][i] = len(self._masks)
             self._masks.append(mask)
@@ -121,6 +119,7 @@ class _SpecialStep:
     def _batch(self) -> SampleBatch:
         outputs = [pick.seq.output_ids for pick in self._picks]
         each = list(zip(self._picks, self._states, outputs, strict=True))
+        bias = _ragged([s.bias_ids for s in self._states])
         return SampleBatch(
             self._rows,
             prompt=_ragged(
@@ -128,8 +127,8 @@ class _SpecialStep:
             ),
             output=_ragged([output if s.needs_output else () for _, s, output in each]),
             banned=_ragged([s.banned(output) for _, s, output in each]),
-            bias=_ragged([s.bias_ids for s in self._states]),
-            bias_values=np.concatenate([s.bias_values for s in self._states]),
+            bias=bias,
+            bias_values=None if bias is None else np.concatenate([s.bias_values for s in self._states]),
             allowed=np.stack(self._masks) if self._masks else None,
         )
 
@@ -157,10 +156,11 @@ def _ragged(
     lists: ListOf[ListOf[int] | npt.NDArray[np.int32]],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]] | None:
     """Lists as (starts i64[R + 1], ids i32[...]); None where all are empty."""
-    starts = np.zeros(len(lists) + 1, np.int64)
-    np.cumsum([len(ids) for ids in lists], out=starts[1:])
-    if not starts[-1]:
+    lengths = [len(ids) for ids in lists]
+    if not any(lengths):
         return None
+    starts = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
     return starts, np.concatenate([np.asarray(ids, np.int32) for ids in lists])
 
 
