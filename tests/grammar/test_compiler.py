@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from edgewise.core.errors import InvalidRequestError
+from edgewise.core.errors import EdgewiseError, InvalidRequestError
 from edgewise.core.grammar import Constraint, FreeText, Gbnf, Json, Lark, Regex, Sequence, Text
-from edgewise.grammar import GrammarCompiler
+from edgewise.grammar import GrammarCompiler, GrammarLimits
 from tests.grammar.walking import END, Walker, allowed
 from tests.support.byte_tokenizer import ByteTokenizer
 
@@ -63,6 +63,29 @@ def test_rules_nested_without_end_are_refused(walker):
         rule = Sequence((rule, Text("y")))
     with pytest.raises(InvalidRequestError, match="nested"):
         walker.make(rule)
+
+
+def test_schemas_nested_without_end_are_refused(walker):
+    schema = {"type": "string"}
+    for _ in range(5_000):
+        schema = {"items": schema}
+    with pytest.raises(InvalidRequestError, match="nested") as caught:
+        walker.compiler.compile(Constraint(Json(schema), param="response_format"))
+    assert caught.value.param == "response_format"
+
+
+def test_a_grammar_that_grows_too_complex_fails_when_it_does():
+    """Nothing can be wrong at the start: the bound on one step's work holds when the text gets there."""
+    compiler = GrammarCompiler(ByteTokenizer(), limits=GrammarLimits(step_fuel=2_000))
+    heavy = Regex("(.*a.{40}b){8}(x|y.*z.{30}){9}")
+    constraint = compiler.compile(Constraint(Sequence((Lark('start: "ok"'), heavy)))).make()
+    for token in b"ok":
+        assert allowed(constraint) == [token]
+        constraint.accept(token)
+    with pytest.raises(EdgewiseError, match="the grammar failed"):
+        for token in b"ab" * 200:
+            constraint.mask()
+            constraint.accept(token)
 
 
 def test_equal_constraints_share_a_grammar(walker):

@@ -6,13 +6,11 @@ lock). What comes of it is then copied for each sequence.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from llguidance import LLMatcher
@@ -94,17 +92,17 @@ class GrammarCompiler:
 
     def compile(self, constraint: Constraint) -> CompiledConstraint:
         """Raises InvalidRequestError naming the field where the constraint is malformed, too large or cannot be satisfied."""
-        key = _content(constraint)
-        found = self._compiled.get(key)
-        if found is None:
-            try:
+        try:
+            key = _content(constraint)
+            found = self._compiled.get(key)
+            if found is None:
                 self._limits.check_size(len(key), "grammar")
                 found = self._compile(constraint)
-            except InvalidRequestError as error:
-                error.param = error.param or constraint.param or None
-                raise
-            self._compiled.put(key, found)
-        return found
+                self._compiled.put(key, found)
+            return found
+        except InvalidRequestError as error:
+            error.param = error.param or constraint.param or None
+            raise
 
     def _compile(self, constraint: Constraint) -> CompiledConstraint:
         warnings: dict[str, None] = {}
@@ -204,16 +202,12 @@ def rules_of(body: Rule | FreeText) -> Iterator[Rule]:
         todo += [(one, depth + 1) for one in inner]
 
 
-def _content(value: Any) -> str:
+def _content(value: Constraint | Json) -> str:
     """A text that is equal for equal constraints; the order of a schema's keys counts."""
-    return json.dumps(value, default=_plain, ensure_ascii=True)
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return [type(value).__name__, fields]
-    raise InvalidRequestError(f"a grammar cannot hold a {type(value).__name__}")
+    try:
+        return repr(value)
+    except RecursionError:
+        raise InvalidRequestError("the grammar or its schema is nested too deeply") from None
 
 
 def _regex_error(pattern: str, limits: GrammarLimits) -> str:

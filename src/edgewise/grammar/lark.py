@@ -8,6 +8,7 @@ one terminal together with the mark that ends it, which cannot go on after it.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator
 
@@ -156,6 +157,7 @@ def spelled(text: str) -> Iterator[str]:
         yield quoted(text[MAX_SPELLED:])
 
 
+@functools.lru_cache(maxsize=4096)
 def quoted(text: str) -> str:
     """A literal."""
     return json.dumps(text, ensure_ascii=False)
