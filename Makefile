@@ -1,12 +1,13 @@
 # Everything CI and people call. `make help` lists the targets.
 PYTHON ?= python3
 VENV   ?= .venv
+EXTRAS ?= dev
 BIN    := $(VENV)/bin
 MODEL  ?= smollm2-135m-instruct
 PORT   ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test quick check format bench quality peers native native-tests native-bench sanitize clean
+.PHONY: help setup serve test quick oracle check format bench quality peers native native-tests native-bench sanitize clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,7 +20,7 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find native -name '*.cpp' -o -n
 $(STAMP): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=24" scikit-build-core nanobind cmake ninja
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[$(EXTRAS)]"
 	touch $@
 
 setup: $(STAMP) ## make .venv with edgewise (editable) and the development tools
@@ -28,10 +29,16 @@ serve: $(STAMP) ## build, get MODEL (default SmolLM2-135M) and serve it on PORT
 	$(BIN)/edgewise serve $(MODEL) --port $(PORT)
 
 test: $(STAMP) ## the whole test suite
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -m "not oracle"
 
 quick: $(STAMP) ## the fast tier: no downloads, under a minute
-	$(BIN)/python -m pytest -q -m "not model and not slow"
+	$(BIN)/python -m pytest -q -m "not model and not slow and not oracle"
+
+# PyTorch takes an environment of its own, so that nobody needs it otherwise. With
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu pip takes the build without GPU libraries.
+oracle: ## every model family beside transformers (makes .venv-oracle)
+	$(MAKE) setup VENV=.venv-oracle EXTRAS=dev,oracle
+	.venv-oracle/bin/python -m pytest -q -m oracle tests/oracle
 
 check: $(STAMP) ## format, lint and types
 	$(BIN)/ruff format --check .
@@ -82,4 +89,4 @@ sanitize: $(STAMP) ## the C++ tests under ASan/UBSan and TSan
 	$(BUILD) build/tsan && $(CTEST) build/tsan
 
 clean: ## remove builds and the environment
-	rm -rf build dist $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist $(VENV) .venv-oracle .pytest_cache .mypy_cache .ruff_cache

@@ -156,6 +156,31 @@ def test_yarn(tmp_path: Path) -> None:
     assert rope.attention_factor == pytest.approx(1 + 0.1 * math.log(4))
 
 
+def test_a_stored_yarn_factor_replaces_the_kinds_own(tmp_path: Path) -> None:
+    keys = {
+        "qwen3.rope.scaling.type": "yarn",
+        "qwen3.rope.scaling.factor": 8.0,
+        "qwen3.rope.scaling.yarn_attn_factor": 1.5,
+        "qwen3.rope.scaling.yarn_beta_fast": 8.0,
+        "qwen3.rope.scaling.yarn_beta_slow": 0.5,
+    }
+    rope = attention(described(tmp_path, architecture="qwen3", extra_keys=keys)).rope
+    assert rope is not None
+    assert (rope.attention_factor, rope.beta_fast, rope.beta_slow) == (1.5, 8.0, 0.5)
+
+
+@pytest.mark.parametrize(("kind", "own"), [("none", 1.0), ("linear", 1.0), ("yarn", 1 + 0.1 * math.log(4))])
+def test_the_attention_factor_multiplies_whatever_the_scaling(kind: str, own: float, tmp_path: Path) -> None:
+    keys = {
+        "llama.rope.scaling.type": kind,
+        "llama.rope.scaling.factor": 4.0,
+        "llama.rope.scaling.attn_factor": 1.25,
+    }
+    rope = attention(described(tmp_path, extra_keys=keys)).rope
+    assert rope is not None
+    assert (rope.scaling, rope.attention_factor) == (kind, pytest.approx(1.25 * own))
+
+
 def test_sizes_may_be_given_per_layer(tmp_path: Path) -> None:
     model = described(tmp_path, extra_keys={"llama.attention.head_count_kv": [2, 2]})
     assert attention(model, 1).num_kv_heads == 2
@@ -169,6 +194,14 @@ UNSUPPORTED = {
     "rope kind": (
         {"llama.rope.scaling.type": "dizzy", "llama.rope.scaling.factor": 2.0},
         "llama.rope.scaling.type",
+    ),
+    "extrapolation": (
+        {
+            "llama.rope.scaling.type": "yarn",
+            "llama.rope.scaling.factor": 2.0,
+            "llama.rope.scaling.yarn_ext_factor": 0.5,
+        },
+        "llama.rope.scaling.yarn_ext_factor",
     ),
     "adapter": ({"general.type": "adapter"}, "general.type"),
 }

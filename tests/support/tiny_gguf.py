@@ -120,7 +120,7 @@ def write_tiny_gguf(path: Path, model: TinyModel | None = None, **changes: Any) 
     model = model or TinyModel(**changes)
     writer = gguf.GGUFWriter(path, model.architecture)
     _add_keys(writer, model)
-    _add_vocabulary(writer, model)
+    add_vocabulary(writer, model.template)
     for name, (shape, spread) in tensor_shapes(model).items():
         _add_tensor(writer, model, name, shape, spread)
     writer.write_header_to_file()
@@ -222,7 +222,8 @@ def _add_key(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
         writer.add_array(key, value)
 
 
-def _add_vocabulary(writer: gguf.GGUFWriter, model: TinyModel) -> None:
+def add_vocabulary(writer: gguf.GGUFWriter, template: str | None) -> None:
+    """The tokenizer keys of `vocabulary()`, and the chat template where there is one."""
     tokens = vocabulary()
     control = gguf.TokenType.CONTROL
     writer.add_tokenizer_model("gpt2")
@@ -233,5 +234,5 @@ def _add_vocabulary(writer: gguf.GGUFWriter, model: TinyModel) -> None:
     writer.add_bos_token_id(tokens.index("<|endoftext|>"))
     writer.add_eos_token_id(tokens.index("<|im_end|>"))
     writer.add_add_bos_token(False)
-    if model.template is not None:
-        writer.add_chat_template(model.template)
+    if template is not None:
+        writer.add_chat_template(template)

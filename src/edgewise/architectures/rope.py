@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 from edgewise.architectures.keys import Keys
@@ -31,13 +32,16 @@ def rope_spec(checkpoint: Checkpoint, keys: Keys, *, head_dim: int, pairing: Pai
     if LONG_FACTORS in checkpoint.tensors:
         return _longrope(checkpoint, keys, RopeSpec(theta, dim, pairing, scaling="longrope"))
     factors = _factors(checkpoint, FACTORS, dim)
-    plain = RopeSpec(theta, dim, pairing, freq_factors=factors)
+    sharpness = keys.positive("rope.scaling.attn_factor", 1.0)
+    plain = RopeSpec(
+        theta, dim, pairing, attention_factor=None if sharpness == 1.0 else sharpness, freq_factors=factors
+    )
     kind = keys.get("rope.scaling.type", "linear" if "rope.scale_linear" in keys else "none")
     factor = keys.positive("rope.scaling.factor", keys.positive("rope.scale_linear", 1.0))
     if kind == "none" or factor == 1.0:
         return plain
     if kind == "linear":
-        return RopeSpec(theta, dim, pairing, scaling="linear", factor=factor, freq_factors=factors)
+        return replace(plain, scaling="linear", factor=factor)
     if kind == "yarn":
         return _yarn(keys, plain, factor)
     raise keys.unsupported(
@@ -46,19 +50,18 @@ def rope_spec(checkpoint: Checkpoint, keys: Keys, *, head_dim: int, pairing: Pai
 
 
 def _yarn(keys: Keys, plain: RopeSpec, factor: float) -> RopeSpec:
-    """YaRN; the stored attention factor multiplies the kind's own 1 + ln(factor) / 10."""
-    own = 1.0 + 0.1 * math.log(factor)
-    return RopeSpec(
-        plain.theta,
-        plain.dim,
-        plain.pairing,
+    """YaRN. A stored yarn_attn_factor is the model's own in place of 1 + ln(factor) / 10; attn_factor multiplies either."""
+    if keys.number("rope.scaling.yarn_ext_factor", 1.0) != 1.0:
+        raise keys.unsupported("rope.scaling.yarn_ext_factor", "values other than 1 are not supported")
+    own = keys.positive("rope.scaling.yarn_attn_factor", 1.0 + 0.1 * math.log(factor))
+    return replace(
+        plain,
         scaling="yarn",
         factor=factor,
         original_max_positions=keys.size("rope.scaling.original_context_length", keys.size("context_length")),
         beta_fast=keys.positive("rope.scaling.yarn_beta_fast", 32.0),
         beta_slow=keys.positive("rope.scaling.yarn_beta_slow", 1.0),
-        attention_factor=own * keys.positive("rope.scaling.attn_factor", 1.0),
-        freq_factors=plain.freq_factors,
+        attention_factor=own * (plain.attention_factor or 1.0),
     )
 
 

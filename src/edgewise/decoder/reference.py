@@ -23,14 +23,26 @@ TensorLookup: TypeAlias = Callable[[str], Array]
 
 
 class ReferenceDecoder:
-    """Forward pass of one sequence. `tensor` looks up dequantised weights; `dtype` is np.float32 or np.float64."""
+    """Forward pass of one sequence. `tensor` looks up dequantised weights; `dtype` is np.float32 or np.float64.
+
+    `window` is the longest sequence served, tokens (None: the model's own window); LongRoPE's factors depend on it. `kv_dtype`
+    is what keys and values are rounded to before attention reads them, as a cache of that type would (None: not at all).
+    """
 
     def __init__(
-        self, spec: DecoderSpec, tensor: TensorLookup, dtype: type[np.floating] = np.float32
+        self,
+        spec: DecoderSpec,
+        tensor: TensorLookup,
+        dtype: type[np.floating] = np.float32,
+        *,
+        window: int | None = None,
+        kv_dtype: type[np.floating] | None = None,
     ) -> None:
         check_supported(spec)
         self.spec = spec
         self.dtype = dtype
+        self.window = window or spec.max_positions
+        self.kv_dtype = kv_dtype or dtype
         self._tensor = tensor
 
     def logits(self, token_ids: npt.NDArray[np.int32]) -> Array:
@@ -88,6 +100,7 @@ class ReferenceDecoder:
             k = self._rms(k) * self._get(f"{name}.k_norm.weight")
         if a.rope is not None:
             q, k = self._rope(q, a), self._rope(k, a)
+        k, v = (x.astype(self.kv_dtype).astype(self.dtype) for x in (k, v))
         group = a.num_heads // a.num_kv_heads
         sinks = self._get(f"{name}.sinks") if a.sinks else None
         visible = _mask(rows, a)
@@ -107,7 +120,7 @@ class ReferenceDecoder:
 
     def _rope(self, x: Array, a: AttentionSpec) -> Array:
         assert a.rope is not None
-        inv_freq, scale = rope_frequencies(a.rope)
+        inv_freq, scale = rope_frequencies(a.rope, self.window)
         angles = np.arange(x.shape[0])[:, None] * inv_freq
         cos = (np.cos(angles) * scale).astype(self.dtype)[:, None, :]
         sin = (np.sin(angles) * scale).astype(self.dtype)[:, None, :]
