@@ -75,18 +75,45 @@ def ordered(call: ToolCall) -> ToolCall:
     return ToolCall("", call.name, given)
 
 
+FULL = {
+    "path": "a\nb",
+    "text": 'x "y" é',
+    "mode": 3,
+    "ratio": 1.5,
+    "append": True,
+    "tags": ["a", "b"],
+    "owner": {"name": "n", "id": 3},
+    "note": "null and void",
+    "limit": 7,
+}
+
+
+@EACH
+@pytest.mark.parametrize("spelled", [False, True], ids=["tokens", "spelled"])
+def test_each_kind_of_value_is_allowed(dialect: ToolDialect, spelled: bool):
+    for given in (FULL, {"path": ""}, {"path": "", "tags": []}, {"path": "p", "note": "n", "limit": 7}):
+        text = dialect.render([ToolCall("", "write_file", given)])
+        for mode in ("forced", "auto"):
+            allowed, upto = allows(dialect, mode, text, spelled=spelled)
+            assert allowed, f"{mode}: stops after {upto!r}"
+
+
+@pytest.mark.slow
 @EACH
 @pytest.mark.parametrize("spelled", [False, True], ids=["tokens", "spelled"])
 @FEW
 @given(data=st.data())
 def test_what_a_model_writes_is_allowed(dialect: ToolDialect, spelled: bool, data: st.DataObject):
-    made = data.draw(calls(dialect, with_markers=spelled))
+    # A bare call's text that holds a spelled trigger cannot be told from free text after it; as a control token it can.
+    marked = spelled and not dialect.forms[0].bare
+    made = data.draw(calls(dialect, with_markers=marked).filter(lambda each: "\x7f" not in repr(each)))
     text = dialect.render([ordered(call) for call in made])
     for mode in ("forced", "auto"):
         allowed, upto = allows(dialect, mode, text, spelled=spelled)
         assert allowed, f"{mode}: stops after {upto!r}"
 
 
+@pytest.mark.slow
 @EACH
 @FEW
 @given(data=st.data())

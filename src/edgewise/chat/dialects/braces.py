@@ -61,14 +61,13 @@ class Braces:
         schema = ToolSchema(tool)
         top: Schema = schema.inlined(schema.root)
         arguments = NestedRules(self._notation, tool, schema).object(top)
-        return sequence(Text(f"{self.lead}{tool.name}"), arguments)
+        return sequence(Text(f"{self.lead}{tool.name}"), arguments, Text(end))
 
     @property
     def _notation(self) -> Notation:
-        stops = tuple(self.delimiter + follower for follower in ",}]")
         return Notation(
             text=self._text,
-            string=sequence(Text(self.delimiter), RawText(stops), Text(self.delimiter)),
+            string=sequence(Text(self.delimiter), RawText((self.delimiter,)), Text(self.delimiter)),
             key=lambda key: f"{key}:",
             any_key=sequence(KEY, Text(":")),
             joint=",",

@@ -71,7 +71,7 @@ class Elements:
     def rule(self, tool: ToolDefinition, end: str) -> Rule:
         schema = ToolSchema(tool)
         inner = self._properties(schema.inlined(schema.root), schema, tool, 0)
-        return sequence(Text(self.start(tool)), inner, Text(f"{self.mark}</invoke>"))
+        return sequence(Text(self.start(tool)), inner, Text(f"{self.mark}</invoke>{end}"))
 
     def _properties(self, part: Schema, schema: ToolSchema, tool: ToolDefinition, depth: int) -> Rule:
         properties, required = part.get("properties") or {}, part.get("required") or []

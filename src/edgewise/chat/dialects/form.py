@@ -43,7 +43,7 @@ class Body(Protocol):
         """Read one call, `end` (not consumed) following. Raises MalformedError."""
 
     def rule(self, tool: ToolDefinition, end: str) -> Rule:
-        """What a call of `tool` may look like."""
+        """What a call of `tool` may look like, its `end` included: raw text ends only with what follows it."""
 
     def write(self, call: WrittenCall) -> str:
         """One call."""
@@ -225,4 +225,4 @@ class Form:
 
     def _call_rule(self, tool: ToolDefinition, prelude: bool) -> Rule:
         before = self.prelude.replace("{name}", tool.name) if prelude else ""
-        return sequence(Text(before + self.begin), self.body.rule(tool, self.end.strip()), Text(self.end))
+        return sequence(Text(before + self.begin), self.body.rule(tool, self.end))

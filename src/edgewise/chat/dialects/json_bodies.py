@@ -74,10 +74,10 @@ class JsonObject:
     def rule(self, tool: ToolDefinition, end: str) -> Rule:
         head = self._head(tool.name, 0)
         if not self.index_key:
-            return sequence(Text(head), argument_schema(tool), Text("}"))
+            return sequence(Text(head), argument_schema(tool), Text("}" + end))
         before, after = head.split('"0"', 1)
         return sequence(
-            Text(before + '"'), Regex("[0-9]{1,4}"), Text('"' + after), argument_schema(tool), Text("}")
+            Text(before + '"'), Regex("[0-9]{1,4}"), Text('"' + after), argument_schema(tool), Text("}" + end)
         )
 
     def read(self, parsing: Parsing, end: str) -> Step[None]:
@@ -177,7 +177,7 @@ class KeyedObject:
         return f"{{{dumped(call.name)}: {dumped(call.arguments)}}}"
 
     def rule(self, tool: ToolDefinition, end: str) -> Rule:
-        return sequence(Text(f"{{{dumped(tool.name)}: "), argument_schema(tool), Text("}"))
+        return sequence(Text(f"{{{dumped(tool.name)}: "), argument_schema(tool), Text("}" + end))
 
     def read(self, parsing: Parsing, end: str) -> Step[None]:
         reader = parsing.reader
@@ -222,7 +222,7 @@ class NamedJson:
     def rule(self, tool: ToolDefinition, end: str) -> Rule:
         before, index, after = self.head.replace("{name}", tool.name).partition("{index}")
         number = Regex("[0-9]{1,4}") if index else Text("")
-        return sequence(Text(before), number, Text(after), argument_schema(tool), Text(self.tail))
+        return sequence(Text(before), number, Text(after), argument_schema(tool), Text(self.tail + end))
 
     def read(self, parsing: Parsing, end: str) -> Step[None]:
         reader = parsing.reader

@@ -69,7 +69,7 @@ class Pythonic:
         if schema.open_ended:
             extra = sequence(Regex("[A-Za-z_][A-Za-z0-9_]{0,63}"), Text("="), rules.anything(2))
             given = Repeat(extra, 0, None, Text(", "))
-        return sequence(Text(f"{tool.name}("), given, Text(")"))
+        return sequence(Text(f"{tool.name}("), given, Text(")" + end))
 
     @property
     def _notation(self) -> Notation:

@@ -140,9 +140,11 @@ class Tagged:
     def rule(self, tool: ToolDefinition, end: str) -> Rule:
         head, tail, before, after = self._parts
         before_key, before_value = before.split("{key}")
-        stops = self._stops(end)
+        stops = self._stops(end.strip())
         return call_rule(
-            TagTexts(head, tail, before_key, before_value, after, stops, self.lines_optional, self.type_of),
+            TagTexts(
+                head, tail + end, before_key, before_value, after, stops, self.lines_optional, self.type_of
+            ),
             tool,
         )
 

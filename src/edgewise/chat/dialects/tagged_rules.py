@@ -25,7 +25,7 @@ class TagTexts:
     """The fixed texts of a tagged call. `stops`: what no value may hold. `loose`: line breaks between tags may be left out."""
 
     head: str  # up to the parameters; may hold {name}, {index}
-    tail: str  # after the parameters
+    tail: str  # after the parameters, to the end of the call
     before_key: str
     before_value: str  # from the key to the value; may hold {type}
     after_value: str
@@ -126,5 +126,6 @@ class _Value:
         path = f"{self.tool.path}.parameters.properties.{self.parameter.name}"
         schema = self.schema.restricted(self.parameter.schema, rest) if raw else inner
         value = Json(schema, path=path, strict=bool(self.tool.strict))
-        said = {self.texts.type_of(EXAMPLES[kind]) for kind in rest & EXAMPLES.keys()}
+        whole = {"integer"} if "number" in rest else set()
+        said = {self.texts.type_of(EXAMPLES[kind]) for kind in (rest | whole) & EXAMPLES.keys()}
         return [*raw, *((each, value) for each in sorted(said))]
