@@ -117,6 +117,9 @@ class _SpecialStep:
             self._masks.append(mask)
 
     def _batch(self) -> SampleBatch:
+        allowed = np.stack(self._masks) if self._masks else None
+        if all(state.plain for state in self._states):  # grammars alone: the usual special step
+            return SampleBatch(self._rows, allowed=allowed)
         outputs = [pick.seq.output_ids for pick in self._picks]
         each = list(zip(self._picks, self._states, outputs, strict=True))
         bias = _ragged([s.bias_ids for s in self._states])
@@ -129,7 +132,7 @@ class _SpecialStep:
             banned=_ragged([s.banned(output) for _, s, output in each]),
             bias=bias,
             bias_values=None if bias is None else np.concatenate([s.bias_values for s in self._states]),
-            allowed=np.stack(self._masks) if self._masks else None,
+            allowed=allowed,
         )
 
     def _add_raw_logprobs(self, results: list[Sampled | Exception]) -> None:
