@@ -106,6 +106,12 @@ def test_each_call_has_its_turn_where_a_template_writes_only_the_first() -> None
     )
 
 
+def test_text_and_calls_have_their_turns_where_a_template_leaves_one_out() -> None:
+    source = CALLS.replace("{{ m.content }}", "{% if not m.tool_calls %}{{ m.content }}{% endif %}")
+    messages = [say("user", "hi"), calling(ToolCall("c1", "put", "{}"), parts=(TextPart("I write."),))]
+    assert rendered(source, messages) == "user:hi;assistant:I write.;assistant:(c1 put {});"
+
+
 def test_thinking_and_text_beside_a_call_are_joined_where_they_must_be() -> None:
     call = ToolCall("c1", "put", "{}")
     messages = [say("user", "hi"), calling(call, parts=(TextPart("I write."),), reasoning="hm")]

@@ -18,7 +18,10 @@ NUM_STEPS = 10
 REWRITTEN = {
     "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": 12,  # a result that is last has no line end after it
     "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": 24,  # the section of results is closed by whatever follows the last
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use": 40,  # it writes a generation prompt always
 }
+# They leave out what is said beside a call, and refuse a turn of its own for it.
+TEXT_LEFT_OUT = ("Mistral-Small-3.2-24B-Instruct-2506", "mistralai-Mistral-Nemo-Instruct-2407")
 
 
 def common_len(one: str, other: str) -> int:
@@ -49,4 +52,6 @@ def test_each_prompt_begins_with_the_one_before(name: str, thinking: bool) -> No
             thought = f"thought {step}" if thinking else None
             messages.append(Message("assistant", parts, (call,), reasoning=thought))
             messages.append(say("tool", f"ok {step}", tool_call_id=call_id))
-        assert f"a{step - 1}.py" in prompt or not template.capabilities.tool_calls
+        for step in range(NUM_STEPS - 1):
+            assert f"a{step}.py" in prompt
+            assert f"step {step}" in prompt or step % 3 == 0 or name in TEXT_LEFT_OUT

@@ -87,6 +87,7 @@ def _probe_rest(
             reply,
         ],
         "long id": [ask, _calling(arguments, call_id=_LONG_ID), result_of(_LONG_ID), reply, more],
+        "text and call": [ask, call | say("assistant", _REPLY), outcome],
         "thought": [ask, call | thinking, outcome],
         "thought and text": [ask, call | thinking | say("assistant", _REPLY), outcome],
         "thinking part": [ask, {"role": "assistant", "content": part}],
@@ -110,6 +111,8 @@ def _probe_rest(
         object_arguments=object_arguments,
         broken_arguments=not calls or _in_order(found["broken"].text, _ASK, _ARGUMENT, _MORE),
         several_calls=not calls or _in_order(found["several"].text, _ARGUMENT, _OTHER),
+        text_beside_calls=not calls
+        or all(word in found["text and call"].text.partition(_OUTCOME)[0] for word in (_REPLY, _ARGUMENT)),
         long_ids=not calls or not found["long id"].error,
         text_beside_thinking=bool(found["thought"].error) or not found["thought and text"].error,
         thinking_parts=_as_part(found["thinking part"].text) and _THOUGHT not in found["thinking field"].text,

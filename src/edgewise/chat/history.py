@@ -22,7 +22,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgewise.chat.dialects import ToolDialect
-from edgewise.chat.past_calls import argument_object, argument_text, one_call_a_turn, with_ids
+from edgewise.chat.past_calls import (
+    argument_object,
+    argument_text,
+    one_call_a_turn,
+    text_before_calls,
+    with_ids,
+)
 from edgewise.core.chat import CUSTOM_INPUT, CUSTOM_SCHEMA, Message, ToolCall, ToolDefinition
 from edgewise.core.errors import InvalidRequestError
 
@@ -50,6 +56,7 @@ class Capabilities:
     object_arguments: bool = True  # arguments of calls as an object, not as JSON text
     broken_arguments: bool = True  # arguments that are no JSON object, as the text they are
     several_calls: bool = True  # in one turn
+    text_beside_calls: bool = True  # in one turn
     long_ids: bool = True  # ids of calls of any length
     text_beside_thinking: bool = True  # in a turn that calls
     thinking_parts: bool = False  # thinking as a part of the content, {"type": "thinking", "thinking": ...}
@@ -69,6 +76,8 @@ def arrange(
     messages = with_ids(messages, short=not can.long_ids)
     if not can.several_calls:
         messages = one_call_a_turn(messages)
+    if not can.text_beside_calls and can.same_role_neighbours:
+        messages = text_before_calls(messages)
     turns = [_turn(message, can, dialect) for message in messages if not _is_billing_alone(message)]
     turns = _place_system(turns, can, instructions)
     if not can.same_role_neighbours:

@@ -71,6 +71,17 @@ def one_call_a_turn(messages: Sequence[Message]) -> list[Message]:
     return found
 
 
+def text_before_calls(messages: Sequence[Message]) -> list[Message]:
+    """For templates that leave out the one or the other: a turn that says something and calls becomes two."""
+    found: list[Message] = []
+    for message in messages:
+        if message.tool_calls and message.text.strip():
+            found += replace(message, tool_calls=()), replace(message, parts=(), reasoning=None)
+        else:
+            found.append(message)
+    return found
+
+
 def argument_object(call: ToolCall) -> dict[str, Any] | None:
     """The arguments as an object; none at all are an empty one. None: they are text that is no JSON object."""
     if not isinstance(call.arguments, str):
