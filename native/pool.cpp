@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -27,6 +28,11 @@ constexpr auto kSpin = std::chrono::microseconds(5);
 // to bridge what the caller does between two steps, since waking a sleeping thread takes some 50 us.
 constexpr auto kYield = std::chrono::microseconds(1000);
 constexpr int kPausesPerClockRead = 16;
+// Between two moves to another core, so that a system that insists is not fought: a move costs some 20 us.
+constexpr auto kMoveInterval = std::chrono::milliseconds(10);
+
+// The number of this thread in the team it is running in; callers of Pool::run are number 0.
+thread_local int this_thread = 0;
 
 inline void pause_briefly() {
 #if defined(__x86_64__)
@@ -44,6 +50,14 @@ int checked_threads(int threads) {
     return threads;
 }
 
+int current_core() {
+#if defined(__linux__)
+    return sched_getcpu();
+#else
+    return -1;
+#endif
+}
+
 void name_this_thread(int thread) {
 #if defined(__linux__)
     pthread_setname_np(pthread_self(), ("edgewise-" + std::to_string(thread)).c_str());
@@ -56,6 +70,7 @@ void name_this_thread(int thread) {
 
 void Team::barrier() {
     uint32_t generation = generation_.load(std::memory_order_relaxed);  // stays until this thread has arrived
+    places_[static_cast<size_t>(this_thread)].core.store(current_core(), std::memory_order_relaxed);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) != threads_ - 1) return wait_while(generation);
     arrived_.store(0, std::memory_order_relaxed);
     next_.store(0, std::memory_order_relaxed);
@@ -96,12 +111,41 @@ void Team::wait_while(uint32_t generation) {
             }
         } else {
             if (changed()) return;
+            leave_shared_core();
             sched_yield();
         }
     }
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     generation_.wait(generation, std::memory_order_seq_cst);
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// Called while waiting. A thread that is seen on this core is not running: this one is. Threads of the pool
+// move away from it, to any core they are allowed that no other of the team was seen on, and are then free to
+// be moved again; the caller of run() belongs to somebody else and stays.
+void Team::leave_shared_core() {
+#if defined(__linux__)
+    if (this_thread == 0) return;
+    int core = current_core();
+    Place& own = places_[static_cast<size_t>(this_thread)];
+    auto shares = [&](const Place& other) {
+        return &other != &own && other.core.load(std::memory_order_relaxed) == core;
+    };
+    if (core < 0 || std::none_of(places_.begin(), places_.end(), shares)) return;
+    auto now = Clock::now();
+    if (now - own.moved < kMoveInterval) return;
+    own.moved = now;
+    cpu_set_t allowed, free;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;  // more cores than the set has bits
+    free = allowed;
+    for (const Place& place : places_) {
+        int taken = place.core.load(std::memory_order_relaxed);
+        if (taken >= 0 && taken < CPU_SETSIZE) CPU_CLR(static_cast<size_t>(taken), &free);
+    }
+    if (CPU_COUNT(&free) == 0 || sched_setaffinity(0, sizeof free, &free) != 0) return;
+    sched_setaffinity(0, sizeof allowed, &allowed);
+    own.core.store(current_core(), std::memory_order_relaxed);
+#endif
 }
 
 void Team::fail(std::exception_ptr error) {
@@ -120,6 +164,7 @@ Pool::~Pool() { close(); }
 
 void Pool::work(int thread) {
     name_this_thread(thread);
+    this_thread = thread;
     for (;;) {
         team_.barrier();
         if (!body_) return;
@@ -136,9 +181,11 @@ void Pool::run(const Body& body, const std::atomic<bool>* stop) {
     team_.stop_request_ = stop;
     team_.failed_.store(false, std::memory_order_relaxed);
     team_.error_ = nullptr;
+    int outer = std::exchange(this_thread, 0);  // the caller may be another pool's thread
     team_.barrier();
     body(team_, 0);
     team_.barrier();
+    this_thread = outer;
     if (team_.error_) std::rethrow_exception(std::exchange(team_.error_, nullptr));
 }
 

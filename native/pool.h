@@ -3,10 +3,13 @@
 // In a region every thread runs the same body. The body splits its work into stages; a stage is a number of
 // tasks that the threads take from a shared counter, so a thread whose core is away for a while takes fewer,
 // and a barrier at its end. A waiting thread spins for a moment, then offers its core to others, then sleeps
-// in the kernel: an idle pool uses no CPU, and two threads that have to share a core still make progress.
+// in the kernel: an idle pool uses no CPU, and two threads that have to share a core still make progress. A
+// thread of the pool that finds itself on a core with another of the team moves to a free one: the system may
+// leave them together for seconds, since a thread that offers its core looks content.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -21,7 +24,8 @@ inline constexpr int kMaxThreads = 256;
 // What the threads of a region share. All of them must call for_each and barrier in the same order.
 class Team {
   public:
-    explicit Team(int threads) : threads_(threads), slices_(static_cast<size_t>(threads)) {}
+    explicit Team(int threads)
+        : threads_(threads), slices_(static_cast<size_t>(threads)), places_(static_cast<size_t>(threads)) {}
 
     int threads() const { return threads_; }
 
@@ -80,6 +84,13 @@ class Team {
     int64_t take_from(int64_t tasks, int owner, bool front);  // -1: nothing left
     void fail(std::exception_ptr error);
     void wait_while(uint32_t generation);
+    void leave_shared_core();
+
+    // Where a thread was when it last arrived at a barrier.
+    struct alignas(64) Place {
+        std::atomic<int> core = -1;
+        std::chrono::steady_clock::time_point moved;  // its own: when it last left a shared core
+    };
 
     const int threads_;
     bool stopped_ = false;  // written by the last thread to arrive, before it opens the barrier
@@ -93,6 +104,7 @@ class Team {
     alignas(64) std::atomic<uint32_t> generation_ = 0;
     alignas(64) std::atomic<int32_t> sleepers_ = 0;
     std::vector<Slice> slices_;
+    std::vector<Place> places_;
 };
 
 class Pool {
