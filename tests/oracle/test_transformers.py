@@ -88,6 +88,7 @@ CASES = {
     "llama, linear": Case("Llama", scaled("linear", factor=4.0)),
     "llama, llama3": Case("Llama", {**LLAMA3, "head_dim": 16}),
     "llama, yarn": Case("Llama", YARN),
+    # Converters write Mistral as llama and drop its window; files of an architecture "mistral" may keep it.
     "mistral as llama": Case("Mistral", {"sliding_window": None, "head_dim": 16}, "llama"),
     "mistral, window": Case("Mistral", {"sliding_window": 41}),
     "qwen2": Case("Qwen2", scaled("default", 1e6)),
@@ -136,7 +137,7 @@ class Converted:
 
 
 def random_model(case: Case) -> Any:
-    """The case's transformers model in float32 with weights of a trained model's spread, so that attention is far from even."""
+    """The case's transformers model in float32 with seeded weights, queries doubled so that attention is far from even."""
     kind = f"{case.family}{'Text' if case.family == 'Gemma3' else ''}Config"
     config = getattr(transformers, kind)(**{**SIZES, **case.config})
     config._attn_implementation = "eager"
@@ -152,8 +153,10 @@ def random_model(case: Case) -> Any:
                 values = 0.3 * values
             else:
                 values /= np.sqrt(parameter.shape[1])
-            if "q_proj" in name or "qkv_proj" in name:  # uneven attention: scores spread by about two
-                values[: config.num_attention_heads * 24] *= 2
+            if "q_proj" in name:
+                values *= 2
+            elif "qkv_proj" in name:
+                values[: config.hidden_size] *= 2  # the rows of q
             parameter.copy_(torch.from_numpy(np.asarray(values, np.float32)))
     return model
 
