@@ -91,8 +91,8 @@ FULL = {
 @EACH
 @pytest.mark.parametrize("spelled", [False, True], ids=["tokens", "spelled"])
 def test_each_kind_of_value_is_allowed(dialect: ToolDialect, spelled: bool):
-    for given in (FULL, {"path": ""}, {"path": "", "tags": []}, {"path": "p", "note": "n", "limit": 7}):
-        text = dialect.render([ToolCall("", "write_file", given)])
+    for values in (FULL, {"path": ""}, {"path": "", "tags": []}, {"path": "p", "note": "n", "limit": 7}):
+        text = dialect.render([ToolCall("", "write_file", values)])
         for mode in ("forced", "auto"):
             allowed, upto = allows(dialect, mode, text, spelled=spelled)
             assert allowed, f"{mode}: stops after {upto!r}"
