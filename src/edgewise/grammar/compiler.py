@@ -112,7 +112,8 @@ class GrammarCompiler:
             warnings.update(dict.fromkeys(prepared.warnings))
             return prepared.source
 
-        for rule in rules_of(constraint.body):
+        patterns = {rule.pattern: rule for rule in rules_of(constraint.body) if isinstance(rule, Regex)}
+        for rule in (*patterns.values(), *(r for r in rules_of(constraint.body) if not isinstance(r, Regex))):
             self._check(rule)
         table = self._tokens()
         grammar = GrammarText(table, schema_source)

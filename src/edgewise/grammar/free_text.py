@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from edgewise.core.grammar import Constraint, FreeText, Regex, Rule, Sequence, Text, Thinking, Triggered
 from edgewise.grammar.lark import ANYTHING, SOMETHING, GrammarText, quoted, repeated, token, tokens, without
-from edgewise.grammar.prefixes import Opening, openings
+from edgewise.grammar.prefixes import Opening, openings, spellings
 
 WHITE = r"[ \t\r\n]*"
 SOME_WHITE = r"[ \t\r\n]{1,8}"  # between thinking and what is bound: a few line breaks, never an endless run
@@ -72,8 +72,8 @@ class _FreeText:
         self._table = grammar.table
         closed = body.max_regions == 0
         self._max_regions = body.max_regions
-        inner = [(r.trigger, r.rule) for r in body.regions if not self._is_outer(r)]
-        outer = [(r.trigger, r.rule) for r in body.regions if self._is_outer(r)]
+        inner = [pair for r in body.regions if not self._is_outer(r) for pair in spellings(r)]
+        outer = [pair for r in body.regions if self._is_outer(r) for pair in spellings(r)]
         banned = [*body.banned, *(trigger for trigger, _ in inner if closed)]
         not_begun = [t for t in (not_begun_by, *(trigger for trigger, _ in outer if closed)) if t]
         self._triggers = openings([] if closed else inner, banned)

@@ -36,6 +36,7 @@ class GrammarText:
         self._schema_source = schema_source
         self._names: dict[str, str] = {}  # a definition without its name -> its name
         self._lines: list[str] = []
+        self._written: dict[int, tuple[Rule, str]] = {}  # by identity, which holds while the rule is kept
         self._others: list[dict[str, str]] = []
 
     def source(self, start: str) -> str:
@@ -66,7 +67,13 @@ class GrammarText:
         return "@" + name
 
     def expression(self, rule: Rule) -> str:
-        """A rule as an expression to be used in another."""
+        """A rule as an expression to be used in another; one that several others hold is written once."""
+        known = self._written.get(id(rule))
+        if known is None:
+            known = self._written[id(rule)] = rule, self._expression(rule)
+        return known[1]
+
+    def _expression(self, rule: Rule) -> str:
         match rule:
             case Text() | RawText() | Regex():
                 return f"({self._sequence((rule,))})"

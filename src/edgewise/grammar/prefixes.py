@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from edgewise.core.grammar import OneOf, Repeat, Rule, Sequence, Text
+from edgewise.core.grammar import OneOf, Repeat, Rule, Sequence, Text, Triggered
 
 
 def strip(rule: Rule, prefix: str) -> Rule | None:
@@ -40,6 +40,16 @@ def _strip_sequence(rules: tuple[Rule, ...], prefix: str) -> Rule | None:
     if isinstance(first, OneOf):  # its alternatives end within the prefix
         return strip(OneOf(tuple(Sequence((one, *rest)) for one in first.rules)), prefix)
     return None
+
+
+def spellings(region: Triggered) -> Iterator[tuple[str, Rule]]:
+    """Each text that may trigger a region, with the rule that begins with it."""
+    yield region.trigger, region.rule
+    rest = strip(region.rule, region.trigger) if region.also else None
+    for text in region.also:
+        if rest is None:
+            raise ValueError(f"a rule triggered by {region.trigger!r} does not begin with it")
+        yield text, Sequence((Text(text), rest))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from edgewise.chat.detection import detect
 from edgewise.chat.dialects import ToolDialect, dialect
 from edgewise.chat.reasoning import ReasoningDialect, reasoning_dialect
 from edgewise.config import ChatOptions
-from edgewise.core.chat import ChatRequest, ReasoningOptions, ToolChoice, ToolDefinition
+from edgewise.core.chat import ChatRequest, ReasoningOptions, ToolDefinition
 from edgewise.core.errors import InvalidRequestError
 from edgewise.core.grammar import Constraint, FreeText, OneOf, OutputFormat, Rule, Thinking
 from edgewise.core.requests import TokenConstraint
@@ -82,15 +82,27 @@ class ChatStyle:
         continued = request.messages[-1].text if request.continue_final_message else ""
         thinking = self._thinking(options, prompt, continued)
         body = self._body(request, tools, prompt)
-        warnings: tuple[str, ...] = ()
-        make: Callable[[], TokenConstraint] | None = None
         if body is None and thinking is not None and thinking.budget_tokens is not None:
             body = FreeText()
-        if body is not None:
-            param = "tools" if request.output_format is None else request.output_format.param
+        style = self._style(request, sampling, tools, options, thinking)
+        if body is None:
+            return Bound(style, None)
+        param = "tools" if request.output_format is None else request.output_format.param
+        try:
             compiled = self.compiler.compile(Constraint(body, thinking, param))
-            make, warnings = compiled.make, compiled.warnings
-        return Bound(self._style(request, sampling, tools, options, thinking), make, warnings)
+        except InvalidRequestError:
+            if not self._may_call_bare(request):
+                raise
+            # Every schema stands in them again: without them more tools fit. Bare calls are then read, but not bound.
+            body = self._body(request, tools, prompt, bare=False)
+            assert body is not None
+            compiled = self.compiler.compile(Constraint(body, thinking, param))
+        return Bound(style, compiled.make, compiled.warnings)
+
+    def _may_call_bare(self, request: ChatRequest) -> bool:
+        """Whether a call without the dialect's marks is one."""
+        wanted = self.bare_calls and self.tools is not None and bool(request.tools)
+        return wanted and request.tool_choice.mode == "auto" and request.output_format is None
 
     def bind_text(
         self, output_format: OutputFormat | None
@@ -117,7 +129,7 @@ class ChatStyle:
         return self.reasoning.constraint(is_open, options)
 
     def _body(
-        self, request: ChatRequest, tools: tuple[ToolDefinition, ...], prompt: str
+        self, request: ChatRequest, tools: tuple[ToolDefinition, ...], prompt: str, *, bare: bool = True
     ) -> Rule | FreeText | None:
         """The rule for what follows the thinking; None: free text that nothing can end in a call."""
         choice = request.tool_choice
@@ -135,21 +147,16 @@ class ChatStyle:
             if not tools or isinstance(formatted, FreeText):
                 return formatted
             return OneOf((self.tools.forced(tools, choice), formatted))
-        return self._free_text(self.tools, request.tools if choice.mode == "none" else tools, choice)
+        free = self.tools.free_text(request.tools if choice.mode == "none" else tools, choice)
+        if not (bare and self._may_call_bare(request)):
+            return free
+        return replace(free, regions=(*free.regions, *bare_call_regions(tools, choice)))
 
     def _formatted(self, output_format: OutputFormat, prompt: str) -> Rule | FreeText:
         rule = rule_of(output_format)
         if self.reasoning is None or isinstance(rule, FreeText):
             return rule
         return self.reasoning.framed(rule, prompt)
-
-    def _free_text(
-        self, written: ToolDialect, tools: tuple[ToolDefinition, ...], choice: ToolChoice
-    ) -> FreeText:
-        free = written.free_text(tools, choice)
-        if choice.mode == "none" or not self.bare_calls:
-            return free
-        return replace(free, regions=(*free.regions, *bare_call_regions(tools, choice)))
 
     def _style(
         self,
@@ -161,7 +168,7 @@ class ChatStyle:
     ) -> AnswerStyle:
         reasoning, calls = self.reasoning, self.tools if tools else None
         is_open = thinking is not None and thinking.already_open
-        bare = self.bare_calls and request.tool_choice.mode == "auto" and request.output_format is None
+        bare = self._may_call_bare(request)
 
         def make_writer(choice: int) -> PartWriter:
             decoder = ChatDecoder(
@@ -170,7 +177,7 @@ class ChatStyle:
                 choice_mode=request.tool_choice,
                 parser=None if calls is None else calls.parser(tools, new_id=new_call_id),
                 splitter=None if reasoning is None else reasoning.splitter(is_open),
-                bare_calls=bare and calls is not None,
+                bare_calls=bare,
                 show_reasoning=options.show,
             )
             if not sampling.stop:

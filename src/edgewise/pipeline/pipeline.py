@@ -60,7 +60,7 @@ class Pipeline:
             generation_config=self.generation_config,
             eos_token_ids=eos_token_ids,
         )
-        self.render = preparer.render
+        self.rendered = preparer.rendered
         self.prepare_chat = preparer.prepare_chat
         self.prepare_prompt = preparer.prepare_prompt
 

@@ -135,12 +135,13 @@ class Preparer:
                         f"{path} holds {part.kind} input; this model takes text only", param=path
                     )
                 self._check_text(part.text, f"messages[{message.index}].content")
-        rendered = self._rendered(request, sampling)
+        rendered = self.rendered(request, sampling)
         self._check_text(rendered.text, "messages")
         ids, borders = encode_prompt(self.tokenizer, rendered)
         return rendered.text, np.asarray(ids, np.int32), borders
 
-    def _rendered(self, request: ChatRequest, sampling: SamplingParams) -> RenderedPrompt:
+    def rendered(self, request: ChatRequest, sampling: SamplingParams | None = None) -> RenderedPrompt:
+        """A conversation as text, of any length. Raises InvalidRequestError."""
         if not request.apply_chat_template:
             text = "".join(message.text for message in request.messages)
             return RenderedPrompt(text, (text,))
@@ -151,6 +152,7 @@ class Preparer:
                 add_generation_prompt=request.add_generation_prompt,
                 continue_final_message=request.continue_final_message,
                 kwargs={**self.style.template_variables(request, sampling), **request.template_kwargs},
+                tool_dialect=self.style.tools,
             )
 
     @contextlib.contextmanager

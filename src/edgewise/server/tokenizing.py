@@ -38,15 +38,7 @@ def detokenize(pipeline: Pipeline, ids: Sequence[int]) -> str:
 
 
 def _tokenize_chat(pipeline: Pipeline, request: ChatRequest) -> list[int]:
-    if pipeline.template is None:
-        raise InvalidRequestError("this model has no chat template; send a prompt", param="messages")
-    rendered = pipeline.template.render(
-        request.messages,
-        tools=request.tools,
-        add_generation_prompt=request.add_generation_prompt,
-        continue_final_message=request.continue_final_message,
-        kwargs={**pipeline.chat_style.template_variables(request), **request.template_kwargs},
-    )
+    rendered = pipeline.rendered(request)
     _check_size(pipeline, rendered.text, "messages")
     ids, _ = encode_prompt(pipeline.tokenizer, rendered)
     return list(ids)
