@@ -20,81 +20,88 @@ MODEL = "local"
 
 
 @dataclass(frozen=True)
-class Start:
-    """Arguments after the command, and variables of its environment."""
+class Server:
+    """What a client must know of a server."""
 
-    arguments: Sequence[str]
-    environment: Mapping[str, str]
+    url: str
+    window: int  # tokens of prompt and answer together
+    max_output_tokens: int = 4096  # of one answer; Codex has no such setting
 
 
 @dataclass(frozen=True)
 class Coder:
-    """A coding agent. `configure` gets the server's address, a fresh home folder, the task and the server's window."""
+    """A coding agent: its package and command, and how it is set up and started.
+
+    `set_up` writes what the agent reads in a fresh home folder and returns the environment it needs. `first` and `next` are the arguments before a task: of a new conversation, and of one that goes on.
+    """
 
     name: str
     package: str
     version: str
     command: str
-    configure: Callable[[str, Path, str, int], Start]
+    set_up: Callable[[Path, Server], Mapping[str, str]]
+    first: Sequence[str]
+    next: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a finished client left: exit status (None: it ran out of time), its texts, its folder."""
+    """What a client left when it ended: exit status (None: it ran out of time) and its texts."""
 
     status: int | None
     output: str
     errors: str
-    folder: Path
     took_s: float
 
+    def __str__(self) -> str:
+        return f"exit {self.status} after {self.took_s:.1f} s\n{self.output}\n{self.errors}"
 
-def claude_code(url: str, home: Path, task: str, window: int) -> Start:
-    environment = {
-        "ANTHROPIC_BASE_URL": url,
+
+def set_up_claude_code(home: Path, server: Server) -> dict[str, str]:
+    return {
+        "ANTHROPIC_BASE_URL": server.url,
         "ANTHROPIC_AUTH_TOKEN": KEY,
         "ANTHROPIC_MODEL": MODEL,
         "ANTHROPIC_DEFAULT_OPUS_MODEL": MODEL,
         "ANTHROPIC_DEFAULT_SONNET_MODEL": MODEL,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": MODEL,
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(server.max_output_tokens),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_TELEMETRY": "1",
         "DISABLE_AUTOUPDATER": "1",
         "API_TIMEOUT_MS": "3000000",
-        "IS_SANDBOX": "1",
+        "IS_SANDBOX": "1",  # root may use it too
     }
-    arguments = ["-p", task, "--permission-mode", "acceptEdits", "--allowedTools", "Write,Bash,Read,Edit"]
-    return Start([*arguments, "--max-turns", "8"], environment)
 
 
-def codex(url: str, home: Path, task: str, window: int) -> Start:
+def set_up_codex(home: Path, server: Server) -> dict[str, str]:
     folder = home / ".codex"
     folder.mkdir()
     (folder / "config.toml").write_text(
         f"""\
 model = "{MODEL}"
 model_provider = "edgewise"
-model_context_window = {window}
+model_context_window = {server.window}
 
 [model_providers.edgewise]
 name = "Edgewise"
-base_url = "{url}/v1"
+base_url = "{server.url}/v1"
 wire_api = "responses"
 env_key = "EDGEWISE_API_KEY"
 """
     )
-    arguments = ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", task]
-    return Start(arguments, {"EDGEWISE_API_KEY": KEY})
+    return {"EDGEWISE_API_KEY": KEY}
 
 
-def opencode(url: str, home: Path, task: str, window: int) -> Start:
+def set_up_opencode(home: Path, server: Server) -> dict[str, str]:
     folder = home / ".config" / "opencode"
     folder.mkdir(parents=True)
+    limit = {"context": server.window, "output": server.max_output_tokens}
     provider: dict[str, Any] = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "Edgewise",
-        "options": {"baseURL": f"{url}/v1", "apiKey": KEY},
-        "models": {MODEL: {"name": "Edgewise", "limit": {"context": window, "output": 4096}}},
+        "options": {"baseURL": f"{server.url}/v1", "apiKey": KEY},
+        "models": {MODEL: {"name": "Edgewise", "limit": limit}},
     }
     config = {
         "$schema": "https://opencode.ai/config.json",
@@ -102,47 +109,83 @@ def opencode(url: str, home: Path, task: str, window: int) -> Start:
         "provider": {"edgewise": provider},
     }
     (folder / "opencode.json").write_text(json.dumps(config, indent=2))
-    environment = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
-    return Start(["run", task], environment)
+    return {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
 
 
-CLAUDE_CODE = Coder("claude code", "@anthropic-ai/claude-code", "2.1.197", "claude", claude_code)
-CODEX = Coder("codex", "@openai/codex", "0.171.0", "codex", codex)
-OPENCODE = Coder("opencode", "opencode-ai", "1.18.33", "opencode", opencode)
-CODERS = (CLAUDE_CODE, CODEX, OPENCODE)
+CLAUDE_OPTIONS = ("--permission-mode", "acceptEdits", "--allowedTools", "Write,Edit,Read,Bash")
+CODEX_OPTIONS = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+
+CLAUDE_CODE = Coder(
+    name="claude code",
+    package="@anthropic-ai/claude-code",
+    version="2.1.197",
+    command="claude",
+    set_up=set_up_claude_code,
+    first=(*CLAUDE_OPTIONS, "--max-turns", "8", "-p"),
+    next=(*CLAUDE_OPTIONS, "--max-turns", "8", "--continue", "-p"),
+)
+CODEX = Coder(
+    name="codex",
+    package="@openai/codex",
+    version="0.171.0",
+    command="codex",
+    set_up=set_up_codex,
+    first=("exec", *CODEX_OPTIONS),
+    next=("exec", "resume", "--last", *CODEX_OPTIONS),
+)
+OPENCODE = Coder(
+    name="opencode",
+    package="opencode-ai",
+    version="1.18.33",
+    command="opencode",
+    set_up=set_up_opencode,
+    first=("run",),
+    next=("run", "--continue"),
+)
 
 
-def run_coder(coder: Coder, url: str, task: str, place: Path, *, window: int, timeout_s: float) -> Run:
-    """Run a client on a task in an empty git folder below `place`, with a home of its own and nothing of this process's environment."""
-    command = installed(coder.package, coder.version, coder.command)
-    home, folder = place / "home", place / "project"
-    home.mkdir()
-    folder.mkdir()
-    subprocess.run(["git", "init", "-q", str(folder)], check=True)
-    start = coder.configure(url, home, task, window)
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
-    environment = {**kept, "HOME": str(home), "TERM": "dumb", "NO_COLOR": "1", **start.environment}
-    began_s = time.monotonic()
-    process = subprocess.Popen(
-        [str(command), *start.arguments],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # so that its own children can be ended with it
-    )
-    status: int | None = None
-    try:
-        output, errors = process.communicate(timeout=timeout_s)
-        status = process.returncode
-    except subprocess.TimeoutExpired:
-        _end(process)
-        output, errors = process.communicate()
-    finally:
-        _end(process)
-    return Run(status, output, errors, folder, time.monotonic() - began_s)
+class Desk:
+    """Where a client works: a home of its own and an empty git folder, both below `place`. Nothing of this process's environment."""
+
+    def __init__(self, coder: Coder, place: Path, server: Server) -> None:
+        """Skips the calling test where the client cannot be installed."""
+        self._coder = coder
+        self._command = installed(coder.package, coder.version, coder.command)
+        home = place / "home"
+        self.folder = place / "project"
+        home.mkdir()
+        self.folder.mkdir()
+        subprocess.run(["git", "init", "-q", str(self.folder)], check=True)
+        kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+        own = {"HOME": str(home), "TERM": "dumb", "NO_COLOR": "1"}
+        self._environment = {**kept, **own, **coder.set_up(home, server)}
+        self._used = False
+
+    def run(self, task: str, *, timeout_s: float) -> Run:
+        """One task; after the first, the conversation goes on."""
+        arguments = self._coder.next if self._used else self._coder.first
+        self._used = True
+        began_s = time.monotonic()
+        process = subprocess.Popen(
+            [str(self._command), *arguments, task],
+            cwd=self.folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # so that what it starts can be ended with it
+        )
+        status: int | None = None
+        try:
+            output, errors = process.communicate(timeout=timeout_s)
+            status = process.returncode
+        except subprocess.TimeoutExpired:
+            _end(process)
+            output, errors = process.communicate()
+        finally:
+            _end(process)
+        return Run(status, output, errors, time.monotonic() - began_s)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

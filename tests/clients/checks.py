@@ -61,9 +61,16 @@ def check_pairing(exchange: Exchange) -> None:
     assert not waiting, f"calls without a result: {waiting}"
 
 
-def check_cache(steps: Sequence[Exchange]) -> None:
-    """Each step finds the one before it in the cache: only what is new is computed."""
+def check_cache_grows(steps: Sequence[Exchange]) -> None:
+    """Each step finds more in the cache than the one before it."""
+    cached = [usage.cached for step in steps if (usage := tokens_of(step))]
+    assert all(later > earlier for earlier, later in pairwise(cached)), cached
+
+
+def check_cache_is_whole(steps: Sequence[Exchange]) -> None:
+    """Each step computes no more than what is new since the one before it: its own answer is found in the cache too."""
+    check_cache_grows(steps)
     usages = [usage for step in steps if (usage := tokens_of(step))]
     for before, usage in pairwise(usages):
-        assert usage.cached > before.cached
-        assert usage.prompt - usage.cached <= usage.prompt - before.prompt - before.completion + SPARE_TOKENS
+        new_tokens = usage.prompt - before.prompt - before.completion
+        assert usage.prompt - usage.cached <= new_tokens + SPARE_TOKENS

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.agents import CLAUDE_CODE, CODEX, OPENCODE, Coder, run_coder
-from tests.clients.checks import check_cache, check_protocol, steps_of_the_loop
+from tests.clients.agents import CLAUDE_CODE, CODEX, OPENCODE, Coder, Desk, Server
+from tests.clients.checks import check_cache_is_whole, check_protocol, steps_of_the_loop
 from tests.clients.scripted_agent import FILE, OUTPUT, REPORT, SOURCE, WINDOW, Agent, agent_pipeline
 from tests.clients.serving import serving
 from tests.clients.wire import history
@@ -49,15 +49,16 @@ def test_a_file_is_created_run_and_reported(coder: Coder, tmp_path: Path):
     agent = AGENTS[coder]
     pipeline = agent_pipeline(agent)
     with serving(pipeline) as served:
-        run = run_coder(coder, served.url, TASK, tmp_path, window=WINDOW, timeout_s=150)
+        desk = Desk(coder, tmp_path, Server(served.url, WINDOW))
+        run = desk.run(TASK, timeout_s=150)
     pipeline.close()
-    said = f"{run.output}\n{run.errors}\n" + "\n".join(map(str, served.exchanges))
+    said = "\n".join(map(str, (run, *served.exchanges)))
     assert run.status == 0, said
-    assert (run.folder / FILE).read_text() == SOURCE, said
+    assert (desk.folder / FILE).read_text() == SOURCE, said
     assert REPORT in run.output, said
     steps = steps_of_the_loop(served)
     calls = [(turn.name, turn.kind) for turn in history(steps[-1]) if turn.kind == "call"]
     assert calls == [(name, "call") for name, _ in agent.steps]
     assert OUTPUT in steps[-1].body.decode(), "the command ran, and its output came back"
     check_protocol(served)
-    check_cache(steps)
+    check_cache_is_whole(steps)

@@ -61,6 +61,8 @@ def _chat(message: dict[str, Any]) -> Iterator[Turn]:
 def tokens_of(exchange: Exchange) -> Tokens | None:
     """The usage a stream ends with; None where it did not end."""
     for event in reversed(exchange.events):
+        if event.get("type") == "message_delta" and not event["delta"]["stop_reason"]:
+            continue  # a sign of life
         usage = event.get("usage") or event.get("response", {}).get("usage")
         if usage:
             return _tokens(usage)
