@@ -35,6 +35,10 @@ def check_supported(spec: DecoderSpec) -> None:
             raise UnsupportedModelError(f"layer {index}: mixture-of-experts layers are not supported yet")
         if layer.mixer.rope is not None and layer.mixer.rope.mrope_sections:
             raise UnsupportedModelError(f"layer {index}: multi-component positions are not supported yet")
+        if layer.mixer.head_dim % 8 or layer.mixer.value_dim % 8:
+            raise UnsupportedModelError(
+                f"layer {index}: heads of {layer.mixer.head_dim} and {layer.mixer.value_dim} values; only multiples of 8 are supported"
+            )
         if layer.mixer.num_heads % layer.mixer.num_kv_heads:
             raise UnsupportedModelError(
                 f"layer {index}: {layer.mixer.num_heads} heads over {layer.mixer.num_kv_heads} kv heads"

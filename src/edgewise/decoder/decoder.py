@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from edgewise import _native
 from edgewise.decoder.batch import Batch, StepOutput
-from edgewise.decoder.compile import cache_layers, compile_program, norm_of
+from edgewise.decoder.compile import cache_layers, check_supported, compile_program, norm_of
 from edgewise.decoder.weights import Weights
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Decoder:
 
     def __init__(self, engine_dir: EngineDir, config: DecoderConfig) -> None:
         self.spec = engine_dir.spec
+        check_supported(self.spec)
         self.block_size = BLOCK_SIZE
         self.num_blocks = config.num_blocks
         self.max_rows = config.max_rows
