@@ -247,7 +247,7 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
     raise SystemExit(f"{url} did not come up")
 
 
-def report(scenario: str, ours: list[list[Step]], theirs: list[list[Step]]) -> dict[str, Any]:
+def report(model: str, scenario: str, ours: list[list[Step]], theirs: list[list[Step]]) -> dict[str, Any]:
     """Medians over rounds, ratio above 1: ours is better."""
 
     def total(rounds: list[list[Step]]) -> float:
@@ -261,6 +261,7 @@ def report(scenario: str, ours: list[list[Step]], theirs: list[list[Step]]) -> d
     ratios = [b / a for a, b in zip(later(ours), later(theirs), strict=True)]
     last = ours[0][-1]
     return {
+        "model": model,
         "scenario": scenario,
         "total_s": total(ours),
         "peer_total_s": total(theirs),
@@ -324,7 +325,10 @@ def main() -> None:
             for number in range(options.rounds):
                 for server in (ours, theirs):
                     results[server.name].append(run(server, words, options, f"{scenario}-{number}"))
-            print(json.dumps(report(scenario, results["edgewise"], results["llama-server"])), flush=True)
+            print(
+                json.dumps(report(options.model, scenario, results["edgewise"], results["llama-server"])),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

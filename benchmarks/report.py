@@ -1,6 +1,6 @@
 """Measures the catalog's text models beside both peers and writes docs/benchmarks.md. Takes a while; run it on an idle machine.
 
-Usage: python benchmarks/report.py [--models A,B] [--peers llama.cpp,ik_llama.cpp] [--samples N] [--budget-s S]
+Usage: python benchmarks/report.py [--models A,B] [--peers llama.cpp,ik_llama.cpp] [--samples N] [--budget-s S] [--render]
 Every line of the report comes from `edgewise bench MODEL --peer PEER --json`; the raw lines are kept in docs/benchmarks.jsonl.
 """
 
@@ -38,6 +38,8 @@ def run(model: str, peer: str, arguments: argparse.Namespace) -> list[dict[str, 
 
 def label(figure: dict[str, object]) -> str:
     parts = [f"{name} {figure[name]}" for name in ("batch", "tokens", "context") if name in figure]
+    if isinstance(share := figure.get("share_of_cold"), float):
+        parts.append(f"{share:.2%} of the time without a cache")
     return f"{figure['figure']} ({', '.join(parts)})" if parts else str(figure["figure"])
 
 
@@ -57,8 +59,8 @@ def report(figures: list[dict[str, object]], arguments: argparse.Namespace) -> s
     lines = [
         "# Benchmarks",
         "",
-        f"Made by `make bench` on {today}: {cpu_name()}, {len(os.sched_getaffinity(0))} cores. Medians of up to {arguments.samples}",
-        "samples, ours and the peer's runs in turn; ratio above 1: better than the peer. The peer runs through llama_decode in its own process",
+        f"Made with `edgewise bench MODEL --peer PEER --json` on {today}: {cpu_name()}, {len(os.sched_getaffinity(0))} cores. Medians of up to",
+        f"{arguments.samples} samples, ours and the peer's runs in turn; ratio above 1: better than the peer. The peer runs through llama_decode in its own process",
         "with as many threads, flash attention on or off, the better counted. Our decode times include sampling. Shares are of the read bandwidth (decode,",
         "bytes of the weight file) or of the 8-bit multiply-add peak (prefill, and decode where that is nearer), measured in the same run.",
         "",
@@ -77,7 +79,30 @@ def report(figures: list[dict[str, object]], arguments: argparse.Namespace) -> s
                     f"| {number(f.get('share_of_limit'), '.0%')} | {number(f.get('peer'), ',.4g')} | {number(f.get('ratio'), '.2f')} |"
                 )
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join(lines + agent_loops())
+
+
+def agent_loops() -> list[str]:
+    """The section on whole agent loops, of what benchmarks/agent_loop.py printed into docs/agent_loops.jsonl."""
+    source = DOCS / "agent_loops.jsonl"
+    if not source.exists():
+        return []
+    lines = [
+        "## Agent loops beside llama-server",
+        "",
+        "Made with `benchmarks/agent_loop.py`: recorded loops of 12 steps over HTTP, the same requests to both servers. Seconds; ratio above 1: better",
+        "than llama-server (of the `xllamacpp` wheel).",
+        "",
+        "| model | scenario | first prompt | total | peer's | ratio | later first tokens | peer's | worst ratio |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for line in source.read_text().splitlines():
+        f = json.loads(line)
+        lines.append(
+            f"| {f['model']} | {f['scenario']} | {f['first_prompt_tokens']} | {f['total_s']:.1f} | {f['peer_total_s']:.1f} | {f['ratio']:.2f} "
+            f"| {f['later_first_token_s']:.2f} | {f['peer_later_first_token_s']:.2f} | {f['worst_first_token_ratio']:.2f} |"
+        )
+    return [*lines, ""]
 
 
 def main() -> None:
@@ -88,12 +113,21 @@ def main() -> None:
     parser.add_argument("--budget-s", type=float, default=60.0)
     parser.add_argument("--figures", default="decode,prefill,long_decode,prefix_hit")
     parser.add_argument("--prefill-lens", default="512,4096")
+    parser.add_argument(
+        "--render", action="store_true", help="measure nothing: the page of docs/benchmarks.jsonl"
+    )
     arguments = parser.parse_args()
-    figures = []
-    for model in arguments.models.split(","):
-        for peer in arguments.peers.split(","):
-            figures += run(model, peer, arguments)
-    (DOCS / "benchmarks.jsonl").write_text("".join(json.dumps(f) + "\n" for f in figures))
+    lines = DOCS / "benchmarks.jsonl"
+    if arguments.render:
+        figures = [json.loads(line) for line in lines.read_text().splitlines()]
+    else:
+        figures = [
+            figure
+            for model in arguments.models.split(",")
+            for peer in arguments.peers.split(",")
+            for figure in run(model, peer, arguments)
+        ]
+        lines.write_text("".join(json.dumps(f) + "\n" for f in figures))
     (DOCS / "benchmarks.md").write_text(report(figures, arguments))
 
 
