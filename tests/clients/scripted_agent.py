@@ -37,7 +37,7 @@ TEMPLATE = """\
 {% endif %}"""
 
 TOOL_TURN = "<|im_start|>tool\n"
-TITLE = "Hello, file"
+SIDE_ANSWER = "Hello, file"  # to titles, sub-agents and whatever else a client asks beside its task
 
 FILE = "hello.py"
 SOURCE = 'print("six times seven is", 6 * 7)\n'
@@ -45,17 +45,22 @@ OUTPUT = "six times seven is 42"
 REPORT = f"I wrote {FILE} and ran it; it printed: {OUTPUT}"
 
 
+Steps = tuple[tuple[str, dict[str, Any]], ...]
+"""Tools and the arguments they are called with."""
+
+
 @dataclass(frozen=True)
 class Agent:
-    """How one client's tools are called: `steps` name a tool and its arguments; after them comes the report."""
+    """How one client's tools are called for a task: `steps` name a tool and its arguments; after them comes the report."""
 
-    steps: tuple[tuple[str, dict[str, Any]], ...]
+    task: str
+    steps: Steps
 
     def says(self, prompt: str) -> str:
         """What follows a rendered prompt."""
         offered = all(f'"name": {json.dumps(name)}' in prompt for name, _ in self.steps)
-        if not offered:
-            return TITLE
+        if not offered or self.task not in prompt:
+            return SIDE_ANSWER
         done = prompt.count(TOOL_TURN)
         if done >= len(self.steps):
             return REPORT if OUTPUT in prompt.rpartition(TOOL_TURN)[2] else "The output is missing."
