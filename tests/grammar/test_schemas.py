@@ -205,6 +205,21 @@ def test_white_space_is_bounded(walker):
         assert walker.walk(Json(schema), f"[{white}1]") == f"[{white}1]" + END
 
 
+@pytest.mark.parametrize(
+    ("schema", "good", "endless"),
+    [
+        ({"type": "integer"}, "-123456789012345678", "1" * 40),
+        ({"type": ["integer", "null"]}, "null", "-" + "1" * 40),
+        ({"type": "number", "minimum": 0, "maximum": 1}, "0.1234567891", "0." + "1" * 40),
+        ({"type": "string", "format": "time"}, '"12:00:00.123456789+00:00"', '"12:00:00.' + "1" * 40),
+        ({"type": "string", "format": "email"}, '"someone.else@mail.example.org"', '"' + "a" * 200),
+    ],
+)
+def test_digits_do_not_go_on_for_ever(walker, schema, good, endless):
+    assert walker.walk(Json(schema, strict=True), good) == good + END
+    assert not walker.walk(Json(schema, strict=True), endless).startswith(endless)
+
+
 def test_equal_schemas_are_worked_on_once(monkeypatch):
     compiler, calls = GrammarCompiler(Walker().tokenizer), itertools.count()
     from edgewise.grammar import compiler as module

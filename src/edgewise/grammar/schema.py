@@ -19,6 +19,7 @@ from llguidance import LLMatcher
 
 from edgewise.core.errors import InvalidRequestError
 from edgewise.core.grammar import Json
+from edgewise.grammar.bounds import bound
 from edgewise.grammar.limits import GrammarLimits, json_depth
 
 FORMATS = frozenset(
@@ -89,8 +90,15 @@ class _Preparation:
         schema.pop("x-guidance", None)
         for path, node in list(subschemas(schema)):
             self._check_node(path, node)
-        schema = self._until_accepted(schema)
+        schema = self._bounded(self._until_accepted(schema))
         return PreparedSchema(self._source(schema), tuple(self.warnings))
+
+    def _bounded(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """The schema with unstated bounds, where the engine takes them."""
+        copy: dict[str, Any] = json.loads(json.dumps(schema))
+        for _, node in subschemas(copy):
+            bound(node)
+        return schema if self._fault(copy) else copy
 
     def _within_limits(self) -> dict[str, Any]:
         """A copy of the schema, relaxed to its type where it is too large."""
@@ -129,11 +137,11 @@ class _Preparation:
         self._check_format(path, node)
         self._check_pattern(path, node)
         self._check_pattern_properties(path, node)
-        for bound, limit in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        for inclusive, limit in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
             if isinstance(node.get(limit), bool):  # as draft 4 wrote it
                 exclusive = node.pop(limit)
-                if exclusive and bound in node:
-                    node[limit] = node.pop(bound)
+                if exclusive and inclusive in node:
+                    node[limit] = node.pop(inclusive)
 
     def _check_format(self, path: Path, node: dict[str, Any]) -> None:
         kinds = node.get("type", "string")
