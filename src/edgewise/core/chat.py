@@ -139,7 +139,9 @@ class ChatRequest:
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     apply_chat_template: bool = True
-    chat_template: str | None = None  # stands in for the model's; only where the server trusts requests so far
+    chat_template: str | None = (
+        None  # stands in for the model's; only where the server trusts requests so far
+    )
     template_kwargs: dict[str, Any] = field(default_factory=dict)
     reuse_context: bool = True
     priority: int = 0

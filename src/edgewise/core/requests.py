@@ -71,7 +71,9 @@ class GenerationRequest:
     )
     bad_word_ids: tuple[tuple[int, ...], ...] = ()  # tokenised sampling.bad_words
     constraint: Callable[[], TokenConstraint] | None = None  # makes the first sequence's grammar state
-    pooling: Pooling | None = None  # an embedding of the prompt is wanted, and no token; sampling then says nothing
+    pooling: Pooling | None = (
+        None  # an embedding of the prompt is wanted, and no token; sampling then says nothing
+    )
     arrival_s: float = 0.0  # time.monotonic() when accepted
 
 
