@@ -111,8 +111,8 @@ class BareCallReader:
         except MalformedError:
             if parsing.in_call:
                 parsing.end_call(complete=False)
-                if reader.cut:
-                    reader.kept = len(reader.text)
+            if reader.cut and parsing.accounted:  # the answer ended inside what stands round calls
+                reader.kept = len(reader.text)
             return False
         reader.kept = reader.pos
         return True

@@ -81,8 +81,17 @@ class ToolParser:
                 if (yield from self._opens(opening)) and (yield from self._read(opening)):
                     break
             else:
-                self._pass(1)
+                if not self._cut_framing():
+                    self._pass(1)
         self._parsing.finish_text()
+
+    def _cut_framing(self) -> bool:
+        """Whether the answer ended inside what stands round calls, right behind one. That is no text: it is left out."""
+        parsing, reader = self._parsing, self._parsing.reader
+        if not (reader.cut and parsing.after_call):
+            return False
+        reader.pos = reader.kept = len(reader.text)
+        return True
 
     def _text(self) -> Step[bool]:
         """Report text up to where something may begin; False at the end."""
@@ -120,10 +129,11 @@ class ToolParser:
         except MalformedError:
             if parsing.in_call:
                 parsing.end_call(complete=False)
-                if reader.cut:
-                    reader.kept = len(reader.text)
+            if self._cut_framing():
+                return True
             reader.pos = reader.kept
             if parsing.accounted == start_count:
                 return False
-        reader.kept = reader.pos
+        if not self._cut_framing():
+            reader.kept = reader.pos
         return True
