@@ -22,7 +22,7 @@ from tests.clients.wire import history, tokens_of
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 WINDOW = 32_768
-MAX_OUTPUT_TOKENS = 256
+MAX_OUTPUT_TOKENS = 128
 TASKS = (
     "Create a file hello.py that prints hello, then say done.",
     "Which file did you create?",
