@@ -135,10 +135,15 @@ class GrammarCompiler:
                 pass
 
     def _check_start(self, matcher: LLMatcher) -> None:
-        """Raises InvalidRequestError where nothing can be written. Computing a mask warms what copies share."""
+        """Raises InvalidRequestError where nothing can be written, or text that never ends has to be. Computing a mask warms
+        what copies share."""
         mask = b"" if matcher.is_error() else matcher.compute_bitmask()
-        if matcher.is_error():
-            raise InvalidRequestError(f"the grammar cannot be used: {short_reason(matcher.get_error())}")
+        ahead = matcher.deep_copy()
+        if not matcher.is_error():
+            ahead.compute_ff_tokens()
+        for each in (matcher, ahead):
+            if each.is_error():
+                raise InvalidRequestError(f"the grammar cannot be used: {short_reason(each.get_error())}")
         if not np.frombuffer(mask, np.uint8).any():
             raise InvalidRequestError("the grammar cannot be used: no text satisfies it")
 

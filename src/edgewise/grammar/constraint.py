@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from llguidance import LLMatcher
 
-from edgewise.core.errors import EdgewiseError
+from edgewise.core.errors import InvalidRequestError
 from edgewise.grammar.schema import short_reason
 from edgewise.grammar.thinking import ThinkingBudget
 
@@ -33,7 +33,10 @@ class GrammarConstraint:
         self._forced: list[int] | None = None  # from here on; None: not known
 
     def mask(self) -> npt.NDArray[np.uint32] | None:
-        """u32[ceil(V / 32)], valid until the next call. Raises EdgewiseError where the grammar grew too complex."""
+        """u32[ceil(V / 32)], valid until the next call.
+
+        Raises InvalidRequestError where the grammar grew too complex or allows nothing more: it came with the request.
+        """
         self._matcher.unsafe_compute_mask_ptr(self._address, self._num_bytes)
         self._check()
         return self._mask
@@ -52,7 +55,7 @@ class GrammarConstraint:
         return ids if self._matcher.validate_tokens(ids) == len(ids) else []
 
     def accept(self, token: int) -> bool:
-        """Raises EdgewiseError for a token the grammar does not allow."""
+        """Raises InvalidRequestError for a token the grammar does not allow."""
         self._forced = self._forced[1:] if self._forced and self._forced[0] == token else None
         if not self._forced:
             self._forced = None
@@ -69,4 +72,4 @@ class GrammarConstraint:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise EdgewiseError(f"the grammar failed: {short_reason(self._matcher.get_error())}")
+            raise InvalidRequestError(f"the grammar failed: {short_reason(self._matcher.get_error())}")

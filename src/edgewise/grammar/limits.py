@@ -35,11 +35,13 @@ class GrammarLimits:
         )
 
     def check_pattern(self, pattern: str) -> str:
-        """Why a regular expression is too large, or ""."""
+        """Why a regular expression is too large or would not stay by itself, or ""."""
         if len(pattern) > self.max_pattern_chars:
             return f"the pattern has {len(pattern)} characters; at most {self.max_pattern_chars} are allowed"
         if _depth(pattern) > self.max_pattern_depth:
             return f"the pattern is nested more than {self.max_pattern_depth} levels deep"
+        if (len(pattern) - len(pattern.rstrip("\\"))) % 2:  # it would escape what is written round it
+            return "the pattern ends in a backslash"
         return ""
 
     def check_grammar(self, source: str, what: str, rule_mark: re.Pattern[str]) -> None:

@@ -11,7 +11,6 @@ import functools
 import json
 import re
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +20,8 @@ from edgewise.core.errors import InvalidRequestError
 from edgewise.core.grammar import Json
 from edgewise.grammar.bounds import bound
 from edgewise.grammar.limits import GrammarLimits, json_depth
+from edgewise.grammar.references import leave_out_loops
+from edgewise.grammar.subschemas import Path, subschemas
 
 FORMATS = frozenset(
     ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
@@ -38,9 +39,6 @@ _SAYS_NOTHING: dict[str, tuple[Any, ...]] = {
     "unevaluatedProperties": (True, {}), "unevaluatedItems": (True, {}), "dependentRequired": ({},),
     "dependentSchemas": ({},), "dependencies": ({},),
 }  # fmt: skip
-_MAPS = ("properties", "patternProperties", "$defs", "definitions")
-_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SINGLE = ("items", "additionalProperties", "additionalItems")
 
 # What an error of the engine says -> keywords to leave out, the likeliest first.
 _REASONS = (
@@ -60,8 +58,6 @@ _KEYWORD_NAMES = (
     "additionalProperties", "format", "allOf", "anyOf", "$ref",
 )  # fmt: skip
 _SEARCH_S = 0.5  # for the keywords at fault; then the whole schema is relaxed
-
-Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +86,8 @@ class _Preparation:
         schema.pop("x-guidance", None)
         for path, node in list(subschemas(schema)):
             self._check_node(path, node)
+        for path in leave_out_loops(schema):
+            self._relax(path, "$ref", "it leads back to itself, and no value satisfies it")
         schema = self._bounded(self._until_accepted(schema))
         return PreparedSchema(self._source(schema), tuple(self.warnings))
 
@@ -189,8 +187,8 @@ class _Preparation:
         """The schema without the first keyword whose absence changes what the engine says; None where none does."""
         for keyword in _suspects(fault):
             for path, node in subschemas(schema):
-                if keyword not in node:
-                    continue
+                if keyword not in node or (keyword == "type" and not path and node["type"] == "object"):
+                    continue  # arguments stay an object whatever else is relaxed
                 smaller = json.loads(json.dumps(schema))
                 _leave_out(_at(smaller, path), keyword)
                 if self._fault(smaller) != fault:
@@ -225,23 +223,6 @@ class _Preparation:
             else:
                 parts.append(str(step))
         return ".".join(parts) or "schema"
-
-
-def subschemas(schema: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Every schema in a schema that is an object, outer ones first, with its place."""
-    if not isinstance(schema, dict):
-        return
-    yield path, schema
-    for keyword in _MAPS:
-        if isinstance(inner := schema.get(keyword), dict):
-            for name in list(inner):
-                yield from subschemas(inner.get(name), (*path, keyword, name))
-    for keyword in (*_LISTS, "items"):
-        if isinstance(several := schema.get(keyword), list):
-            for i, one in enumerate(several):
-                yield from subschemas(one, (*path, keyword, i))
-    for keyword in _SINGLE:
-        yield from subschemas(schema.get(keyword), (*path, keyword))
 
 
 def _at(schema: Any, path: Path) -> dict[str, Any]:
@@ -293,6 +274,8 @@ def engine_error(schema_source: str, limits: GrammarLimits) -> str:
 
 def short_reason(message: str) -> str:
     """The line of an engine's message that says why, without the grammar it quotes."""
+    if "NoExtensionBias" in message:  # the engine's word for a place where no token can follow
+        return "no text satisfies it"
     message = re.sub(r"^at \d+\(\d+\): ", "", message).removeprefix("failed to compile JSON schema: ")
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     reason = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), None)
