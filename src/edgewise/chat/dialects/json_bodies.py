@@ -27,7 +27,10 @@ def argument_schema(tool: ToolDefinition) -> Json:
         return Json(custom_schema(tool), path=tool.path)
     schema = tool.parameters if tool.parameters is not None else {"type": "object", "properties": {}}
     return Json(
-        {"type": "object", **schema} if "type" not in schema and "$ref" not in schema else schema,
+        {
+            **schema,
+            "type": "object",
+        },  # whatever else its schema may allow: no other value is a call's arguments
         path=f"{tool.path}.parameters",
         strict=bool(tool.strict),
     )
