@@ -7,7 +7,7 @@ under. Made once per model; blocking (grammars are compiled here); any thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,7 +97,7 @@ class ChatStyle:
             body = self._body(request, tools, prompt, bare=False)
             assert body is not None
             compiled = self.compiler.compile(Constraint(body, thinking, param))
-        return Bound(style, compiled.make, compiled.warnings)
+        return Bound(style, compiled.make, (*compiled.warnings, *unbound_inputs(tools)))
 
     def _may_call_bare(self, request: ChatRequest) -> bool:
         """Whether a call without the dialect's marks is one."""
@@ -203,6 +203,15 @@ class ChatStyle:
             for text, token in self.tokenizer.special_tokens.items()
             if any(text in marker for marker in markers)
         )
+
+
+def unbound_inputs(tools: Sequence[ToolDefinition]) -> tuple[str, ...]:
+    """A warning for each freeform tool whose grammar only the description carries: its input is written inside other notation."""
+    return tuple(
+        f"{tool.path}: the lark grammar is told to the model but not enforced"
+        for tool in tools
+        if tool.custom_format is not None and tool.custom_format.get("syntax") == "lark"
+    )
 
 
 def chat_style_for(
