@@ -37,7 +37,7 @@ ANSWERS = {
 
 @pytest.fixture
 def client(make: Callable[..., Pipeline], client_of: MakeClient) -> httpx.AsyncClient:
-    return client_of(make(ANSWERS), trust_request_chat_template=True)
+    return client_of(make(ANSWERS, max_model_len=2048), trust_request_chat_template=True)
 
 
 async def ask(client: httpx.AsyncClient, text: str, **fields: Any) -> dict[str, Any]:
