@@ -21,6 +21,8 @@ from tests.chat.dialects.rule_texts import texts_of
 from tests.chat.dialects.support import Call, parse, tool
 from tests.support.byte_tokenizer import ByteTokenizer
 
+pytestmark = pytest.mark.slow  # every dialect; the recorded cases are in the quick tier
+
 EACH = pytest.mark.parametrize("dialect", DIALECTS, ids=[each.name for each in DIALECTS])
 FEW = settings(
     max_examples=int(os.environ.get("DIALECT_EXAMPLES", "5")),

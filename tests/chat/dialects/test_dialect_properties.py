@@ -15,6 +15,8 @@ from edgewise.core.chat import ToolCall
 from tests.chat.dialects.generated import CONTENT, FRAGMENTS, TOOLS, calls, chunked
 from tests.chat.dialects.support import parse
 
+pytestmark = pytest.mark.slow  # every dialect; the recorded cases are in the quick tier
+
 EACH = pytest.mark.parametrize("dialect", DIALECTS, ids=[each.name for each in DIALECTS])
 FEW = settings(
     max_examples=int(os.environ.get("DIALECT_EXAMPLES", "5")),
