@@ -140,7 +140,8 @@ async def test_a_line_that_changes_with_every_request_does_not_void_the_cache(cl
     assert prompt_tokens(first["usage"]) == prompt_tokens(second["usage"])
 
 
-async def test_counting_equals_what_the_request_reports(client: httpx.AsyncClient):
+async def test_counting_equals_what_the_request_reports(client_of: MakeClient, make: Callable[..., Pipeline]):
+    client = client_of(make(max_model_len=2048))
     conversation = [
         *HI,
         {"role": "system", "content": "A reminder"},
