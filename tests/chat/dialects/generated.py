@@ -38,6 +38,9 @@ STOP = tool("stop-all")
 LOOK = tool("look.up", {"q": {"type": "string"}}, required=["q"], additionalProperties=False)
 TOOLS = [WRITE, STOP, LOOK]
 
+PRINTABLE = st.characters(exclude_characters="\x7f", exclude_categories=("Cs",))
+"""The grammar engine's JSON strings hold no raw delete character."""
+
 FRAGMENTS = (
     "a",
     "é",
@@ -94,7 +97,9 @@ def texts(dialect: ToolDialect, *, with_markers: bool = True) -> st.SearchStrate
         markers = [m for m in markers if m != body_of(dialect).delimiter]
     pieces = st.lists(st.sampled_from([*FRAGMENTS, *markers]), max_size=8).map("".join)
     stops = forbidden(dialect)
-    return (pieces | st.text(max_size=8)).filter(lambda text: not _ends_early(text, stops, dialect))
+    return (pieces | st.text(PRINTABLE, max_size=8)).filter(
+        lambda text: not _ends_early(text, stops, dialect)
+    )
 
 
 def _ends_early(text: str, stops: tuple[str, ...], dialect: ToolDialect) -> bool:
