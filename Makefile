@@ -7,7 +7,7 @@ MODEL  ?= smollm2-135m-instruct
 PORT   ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test quick oracle check format bench quality peers native native-tests native-bench sanitize clean
+.PHONY: help setup serve test quick oracle check format bench clients quality peers native native-tests native-bench sanitize clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -81,6 +81,9 @@ native-bench: $(STAMP) ## the kernels alone beside the machine's limits
 	$(BUILD) build/native-bench
 	build/native-bench/linear_bench
 	build/native-bench/attention_bench
+
+clients: $(STAMP) ## Claude Code, Codex and OpenCode with the 0.5B (10 to 30 minutes, needs npm)
+	EDGEWISE_REAL_CLIENTS=all EDGEWISE_REAL_CLIENTS_S=1800 $(BIN)/python -m pytest -q -s tests/clients/test_real_agents.py -o faulthandler_timeout=3000
 
 sanitize: $(STAMP) ## the C++ tests under ASan/UBSan and TSan
 	$(CONFIGURE) -B build/asan -DEDGEWISE_NATIVE_TESTS=ON -DEDGEWISE_SANITIZE=address,undefined
