@@ -96,7 +96,8 @@ async def test_cut_by_length(client: httpx.AsyncClient):
     assert (await streamed(client, max_output_tokens=4))[-1]["type"] == "response.incomplete"
 
 
-async def test_a_tool_loop_s_history(client: httpx.AsyncClient):
+async def test_a_tool_loop_s_history(client_of: MakeClient, make: Callable[..., Pipeline]):
+    client = client_of(make(ANSWERS, max_model_len=2048))  # a window that holds the words about tools
     items = [
         {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "rules"}]},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
