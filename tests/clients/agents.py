@@ -66,6 +66,7 @@ def set_up_claude_code(home: Path, server: Server) -> dict[str, str]:
         "ANTHROPIC_DEFAULT_SONNET_MODEL": MODEL,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": MODEL,
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(server.max_output_tokens),
+        "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",  # git status in the system prompt would void the cache at each start
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_TELEMETRY": "1",
         "DISABLE_AUTOUPDATER": "1",
