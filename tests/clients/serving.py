@@ -12,7 +12,8 @@ from typing import Any
 
 from edgewise.pipeline import Pipeline, Prepared
 from edgewise.server import ServerOptions
-from edgewise.server.run import bind, make_server, url_of
+from edgewise.server.run import make_server
+from edgewise.serving.listening import bind, url_of
 from tests.clients.recorder import Exchange, Recorder
 
 
@@ -34,7 +35,7 @@ class Served:
 def serving(pipeline: Pipeline, **options: Any) -> Iterator[Served]:
     """Serve until the block ends. The pipeline stays the caller's."""
     chosen = ServerOptions(port=0, **options)
-    listener = bind(chosen)
+    listener = bind(chosen.host, chosen.port)
     ready = threading.Event()
     prepared_s = _watch_preparing(pipeline)
     server = make_server(pipeline, chosen, listener, lambda line: ready.set())

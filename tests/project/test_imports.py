@@ -25,15 +25,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "build": {"core", "checkpoints", "architectures", "kernels", "text"},
     "decoder": {"core", "kernels", "build"},
     "engine": {"core", "decoder", "kernels"},
-    "server": {"core", "config", "text", "chat", "protocols", "engine", "pipeline"},
-    "manage": {"core", "checkpoints", "build"},
-    "gateway": {"core", "chat", "protocols"},
+    "serving": {"core", "protocols"},
+    "server": {"core", "config", "text", "chat", "protocols", "serving", "engine", "pipeline", "web"},
+    "manage": {"core", "checkpoints", "build", "config", "hardware"},
+    "web": {"core", "protocols", "serving"},
+    "gateway": {"core", "chat", "protocols", "serving"},
 }
 """Room -> rooms it may import. Those not named here (pipeline, config, llm, bench, cli) may import everything below them."""
 
 NATIVE_FREE = (
     "edgewise.core",
     "edgewise.protocols",
+    "edgewise.serving",
     "edgewise.gateway",
     "edgewise.chat",
     "edgewise.text",

@@ -13,7 +13,8 @@ import pytest
 
 from edgewise.pipeline import Pipeline
 from edgewise.server import ServerOptions, create_app
-from edgewise.server.run import bind, make_server, url_of
+from edgewise.server.run import make_server
+from edgewise.serving.listening import bind, url_of
 from tests.support.pipelines import make_pipeline
 
 ANSWERS = {
@@ -70,7 +71,7 @@ async def client(pipeline: Pipeline, client_of: MakeClient) -> httpx.AsyncClient
 def running(pipeline: Pipeline, **options: Any) -> Iterator[str]:
     """A real server on a free loopback port, in a thread; its address."""
     chosen = ServerOptions(port=0, **options)
-    listener = bind(chosen)
+    listener = bind(chosen.host, chosen.port)
     ready = threading.Event()
     server = make_server(pipeline, chosen, listener, lambda line: ready.set())
     thread = threading.Thread(target=server.run, daemon=True)

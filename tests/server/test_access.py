@@ -11,7 +11,7 @@ import pytest
 
 from edgewise.pipeline import Pipeline
 from edgewise.server import ServerOptions, create_app
-from edgewise.server.auth import is_loopback
+from edgewise.serving.auth import is_loopback
 from tests.server.conftest import MakeClient
 
 CHAT = "/v1/chat/completions"

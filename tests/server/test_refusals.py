@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgewise.pipeline import Pipeline
-from edgewise.server import bodies
-from edgewise.server.bodies import decode_json, weight_of
-from edgewise.server.errors import HttpError
+from edgewise.serving import bodies
+from edgewise.serving.bodies import decode_json, weight_of
+from edgewise.serving.errors import HttpError
 from tests.server.conftest import MakeClient
 
 CHAT = "/v1/chat/completions"

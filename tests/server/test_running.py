@@ -21,8 +21,7 @@ import httpx
 import pytest
 
 from edgewise.core.errors import ConfigError
-from edgewise.server import ServerOptions
-from edgewise.server.run import bind, url_of
+from edgewise.serving.listening import bind, url_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -138,15 +137,15 @@ def test_an_address_that_is_taken_is_a_clear_error():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
-            bind(ServerOptions(port=port))
+            bind("127.0.0.1", port)
     with pytest.raises(ConfigError, match=r"cannot listen on no\.such\.host\.invalid") as caught:
-        bind(ServerOptions(host="no.such.host.invalid"))
+        bind("no.such.host.invalid", 8000)
     assert caught.value.hint is None, "the port is not to blame"
 
 
 def test_ipv6_addresses_have_brackets():
     try:
-        listener = bind(ServerOptions(host="::1", port=0))
+        listener = bind("::1", 0)
     except ConfigError:
         pytest.skip("no IPv6 here")
     with listener:

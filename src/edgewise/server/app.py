@@ -17,13 +17,13 @@ from edgewise.config import BLOCK_SIZE
 from edgewise.pipeline import Pipeline
 from edgewise.server import embedding_routes, info_routes
 from edgewise.server.admission import AdmissionGate
-from edgewise.server.auth import ApiKeyMiddleware, is_loopback
-from edgewise.server.errors import install_error_handlers
 from edgewise.server.metrics import EngineMetrics, MetricsCollector
 from edgewise.server.options import ServerOptions
 from edgewise.server.response_routes import responses_router
 from edgewise.server.routes import generation_router
 from edgewise.server.state import ServerState
+from edgewise.serving.auth import ApiKeyMiddleware, is_loopback
+from edgewise.serving.errors import install_error_handlers
 
 logger = logging.getLogger("edgewise.server")
 

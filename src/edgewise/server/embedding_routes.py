@@ -13,8 +13,8 @@ from starlette.responses import Response
 from edgewise.core.errors import InvalidRequestError
 from edgewise.pipeline.embedding import embed, prepare_embeddings
 from edgewise.protocols.embeddings import EmbeddingRequest, encode_response, parse_request
-from edgewise.server.errors import ClientGoneError, JsonResponse
 from edgewise.server.state import ServerState, client_of, state_of
+from edgewise.serving.errors import ClientGoneError, JsonResponse
 
 T = TypeVar("T")
 

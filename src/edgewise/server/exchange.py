@@ -18,8 +18,9 @@ from edgewise.core.errors import OverloadedError
 from edgewise.pipeline import Pipeline, Prepared, Stream
 from edgewise.protocols.reply import Reply
 from edgewise.server.admission import Ticket
-from edgewise.server.errors import ClientGoneError
-from edgewise.server.sources import EventSource, MergedStreams
+from edgewise.server.sources import MergedStreams
+from edgewise.serving.errors import ClientGoneError
+from edgewise.serving.event_stream import EventSource
 
 
 class Exchange:

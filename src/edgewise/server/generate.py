@@ -14,11 +14,11 @@ from starlette.responses import Response
 
 from edgewise.protocols.logprobs import LogprobWriter
 from edgewise.protocols.reply import PromptEcho, ReplyHead
-from edgewise.server.errors import JsonResponse, error_response
-from edgewise.server.event_stream import EventStreamResponse
 from edgewise.server.exchange import Exchange
 from edgewise.server.formats import Format, with_usage_forced
 from edgewise.server.state import ServerState, client_of, state_of
+from edgewise.serving.errors import JsonResponse, error_response
+from edgewise.serving.event_stream import EventStreamResponse
 
 P = TypeVar("P")
 

@@ -10,8 +10,8 @@ from edgewise.core.errors import InvalidRequestError
 from edgewise.protocols.models import encode_models
 from edgewise.protocols.tokenize import encode_detokenize, encode_tokenize, parse_detokenize, parse_tokenize
 from edgewise.server import info, metrics, tokenizing
-from edgewise.server.errors import HttpError, JsonResponse
 from edgewise.server.state import ServerState, client_of, state_of
+from edgewise.serving.errors import HttpError, JsonResponse
 
 router = APIRouter()
 

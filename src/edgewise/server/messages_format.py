@@ -19,9 +19,9 @@ from edgewise.protocols.anthropic_stream import AnthropicStreamEncoder
 from edgewise.protocols.logprobs import LogprobWriter
 from edgewise.protocols.reply import PromptEcho, Reply, ReplyHead, ReplyOptions
 from edgewise.protocols.stream import StreamEncoder
-from edgewise.server.errors import JsonResponse
 from edgewise.server.formats import refuse_hopeless
 from edgewise.server.state import client_of, state_of
+from edgewise.serving.errors import JsonResponse
 
 _SCHEMA = re.compile(r"\b(tools\[\d+\])\.parameters\b")
 

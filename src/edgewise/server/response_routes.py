@@ -7,12 +7,12 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from edgewise.server.errors import HttpError, JsonResponse
 from edgewise.server.generate import generate
 from edgewise.server.options import ServerOptions
 from edgewise.server.response_store import Item, ResponseStore
 from edgewise.server.responses_format import ResponsesFormat
 from edgewise.server.state import state_of
+from edgewise.serving.errors import HttpError, JsonResponse
 
 _MAX_PAGE = 100
 _PAGE = 20

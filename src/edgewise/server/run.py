@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import gc
 import logging
-import math
-import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-import uvicorn
-
 from edgewise import config
 from edgewise.config import Config
-from edgewise.core.errors import ConfigError
 from edgewise.pipeline import Pipeline, load_pipeline
 from edgewise.server.app import create_app
-from edgewise.server.http_protocol import BoundedHeadProtocol
 from edgewise.server.options import ServerOptions
+from edgewise.serving.listening import Announce, Server, bind, print_line, url_of
 
 logger = logging.getLogger("edgewise.server")
-
-Announce = Callable[[str], None]
-
-_IDLE_CONNECTION_S = 75  # longer than common clients and proxies keep a connection, so that they close first
-_BACKLOG = 2048
-
 
 Loading = Callable[[], AbstractContextManager[Any]]
 """Makes what draws the progress of loading: a context that gives `load_pipeline` its callback, or None."""
@@ -51,7 +38,7 @@ def serve(
     cannot be had (before anything is loaded), and whatever loading raises.
     """
     chosen = _options(source, options)
-    listener = bind(chosen)
+    listener = bind(chosen.host, chosen.port)
     with contextlib.ExitStack() as owned:
         owned.callback(listener.close)
         pipeline = source
@@ -59,7 +46,7 @@ def serve(
             with loading() as report:
                 pipeline = load_pipeline(pipeline, progress=report)
             owned.callback(pipeline.close)
-        server = make_server(pipeline, chosen, listener, announce or _print_line)
+        server = make_server(pipeline, chosen, listener, announce or print_line)
         gc.collect()
         gc.freeze()  # what is loaded stays: later collections need not walk it
         server.run()
@@ -80,21 +67,6 @@ def make_server(
     pipeline: Pipeline, options: ServerOptions, listener: socket.socket, announce: Announce
 ) -> Server:
     """A server that is ready to run, on whatever thread. It does not close the pipeline."""
-    uvicorn_config = uvicorn.Config(
-        create_app(pipeline, options),
-        http=BoundedHeadProtocol,
-        loop="auto",
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=options.access_log,
-        server_header=False,
-        backlog=_BACKLOG,
-        timeout_keep_alive=_IDLE_CONNECTION_S,
-        timeout_graceful_shutdown=math.ceil(options.drain_timeout_s),
-    )
-    if options.log_level != "debug":
-        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     name = options.served_model_name or pipeline.model_name
     line = f"Edgewise serves {name} at {url_of(listener)} (window {pipeline.max_model_len:,} tokens)"
 
@@ -102,70 +74,11 @@ def make_server(
         announce(line)
         asyncio.get_running_loop().run_in_executor(None, pipeline.chat_style.compiler.warm_up)
 
-    return Server(uvicorn_config, listener, on_ready)
-
-
-def _print_line(line: str) -> None:
-    print(line, flush=True)
-
-
-class Server(uvicorn.Server):
-    """uvicorn on a socket bound beforehand. A signal drains and then returns, so that the caller can close what it owns."""
-
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, on_ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._listener = listener
-        self._on_ready = on_ready
-
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        super().run(sockets or [self._listener])
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._on_ready()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Like uvicorn's, but the signal is not raised again afterwards: that would end the process uncleanly."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        signals = (signal.SIGINT, signal.SIGTERM)
-        previous = {number: signal.signal(number, self.handle_exit) for number in signals}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-
-
-def bind(options: ServerOptions) -> socket.socket:
-    """A bound TCP socket. Raises ConfigError naming the address when it cannot be had."""
-    try:
-        infos = socket.getaddrinfo(
-            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        family, kind, protocol, _, address = infos[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-        except BaseException:
-            listener.close()
-            raise
-    except OSError as error:
-        hint = None
-        if error.errno in (errno.EADDRINUSE, errno.EACCES):
-            hint = "another program may use the port; --port picks one, 0 any free one"
-        raise ConfigError(
-            f"cannot listen on {options.host}:{options.port}: {error.strerror or error}", hint=hint
-        ) from error
-    return listener
-
-
-def url_of(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    if ":" in host:
-        host = f"[{host}]"
-    return f"http://{host}:{port}"
+    return Server(
+        create_app(pipeline, options),
+        listener,
+        on_ready,
+        drain_timeout_s=options.drain_timeout_s,
+        access_log=options.access_log,
+        log_level=options.log_level,
+    )

@@ -1,26 +1,13 @@
-"""Where a response takes its events from: one stream, or the streams of many prompts merged and renumbered."""
+"""The streams of many prompts merged into one source of events, and renumbered."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from edgewise.core.chat import ChatEvent, Failed
 from edgewise.pipeline import Stream
-
-
-class EventSource(Protocol):
-    """Events of one HTTP request. Event loop only; one consumer."""
-
-    async def ready_events(self) -> list[ChatEvent]:
-        """All events that are there, at least one; an empty list once everything has ended."""
-        ...
-
-    def cancel(self) -> None:
-        """Ask the engine to stop; the events then end soon. Safe to repeat."""
-        ...
 
 
 class MergedStreams:

@@ -14,10 +14,10 @@ from fastapi import Request
 from edgewise.core.errors import ContextLengthError, InvalidRequestError
 from edgewise.pipeline import Pipeline
 from edgewise.server.admission import AdmissionGate
-from edgewise.server.bodies import decode_json, least_text_bytes, read_body
-from edgewise.server.ignored import IgnoredFields
 from edgewise.server.metrics import MetricsCollector
 from edgewise.server.options import ServerOptions
+from edgewise.serving.bodies import decode_json, least_text_bytes, read_body
+from edgewise.serving.ignored import IgnoredFields
 
 P = ParamSpec("P")
 T = TypeVar("T")

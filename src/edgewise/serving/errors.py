@@ -19,7 +19,7 @@ from starlette.types import Scope
 from edgewise.core.errors import EdgewiseError, OverloadedError
 from edgewise.protocols import anthropic_errors, errors
 
-logger = logging.getLogger("edgewise.server")
+logger = logging.getLogger("edgewise.serving")
 
 
 class HttpError(EdgewiseError):

@@ -13,7 +13,7 @@ import orjson
 from fastapi import Request
 
 from edgewise.core.errors import InvalidRequestError
-from edgewise.server.errors import ClientGoneError, HttpError
+from edgewise.serving.errors import ClientGoneError, HttpError
 
 _WEIGHED_BYTES = 1 << 20
 _SLICE_BYTES = 1 << 18

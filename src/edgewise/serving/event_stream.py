@@ -7,20 +7,32 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from edgewise.core.chat import Failed
+from edgewise.core.chat import ChatEvent, Failed
 from edgewise.core.errors import RequestCancelledError
 from edgewise.protocols import sse
 from edgewise.protocols.stream import StreamEncoder
-from edgewise.server.sources import EventSource
 
-logger = logging.getLogger("edgewise.server")
+logger = logging.getLogger("edgewise.serving")
 
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 """The second keeps nginx from holding events back."""
+
+
+class EventSource(Protocol):
+    """Events of one HTTP request. Event loop only; one consumer."""
+
+    async def ready_events(self) -> list[ChatEvent]:
+        """All events that are there, at least one; an empty list once everything has ended."""
+        ...
+
+    def cancel(self) -> None:
+        """Ask whatever answers to stop; the events then end soon. Safe to repeat."""
+        ...
 
 
 class EventStreamResponse(Response):

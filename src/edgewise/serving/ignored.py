@@ -6,7 +6,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 
-logger = logging.getLogger("edgewise.server")
+logger = logging.getLogger("edgewise.serving")
 
 _MAX_REMEMBERED = 4096
 _MAX_FIELD_CHARS = 64

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from edgewise.server.errors import HttpError, error_response
+from edgewise.serving.errors import HttpError, error_response
 
 OPEN_PATHS = frozenset({"/", "/health", "/v1/health", "/ping"})
 """Answered without a key: liveness says nothing about the model or its users."""

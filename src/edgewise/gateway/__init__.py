@@ -1,0 +1,1 @@
+"""One address in front of many engines: upstream kinds, routing, shaping, forwarding, supervision. Speaks HTTP only."""
