@@ -117,7 +117,7 @@ class _SpecialStep:
             self._masks.append(mask)
 
     def _batch(self) -> SampleBatch:
-        allowed = np.stack(self._masks) if self._masks else None
+        allowed = _stacked(self._masks)
         if all(state.plain for state in self._states):  # grammars alone: the usual special step
             return SampleBatch(self._rows, allowed=allowed)
         outputs = [pick.seq.output_ids for pick in self._picks]
@@ -145,6 +145,13 @@ class _SpecialStep:
         found = _logprobs_of(np.stack([self._raw[i] for i in wanted]), tokens, counts)
         for i, token, logprob in zip(wanted, tokens, found, strict=True):
             results[i] = Sampled(token, (logprob,))
+
+
+def _stacked(masks: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32] | None:
+    """u32[M, ceil(V / 32)]; a single mask stays where it is."""
+    if len(masks) == 1:
+        return masks[0][None]
+    return np.stack(masks) if masks else None
 
 
 def _own_rows(picks: list[Pick], logits: Float32Array) -> Float32Array:

@@ -63,7 +63,7 @@ class CompiledConstraint:
             budget = ThinkingBudget(self._thinking, self._table)
         with self._lock:
             matcher = self._matcher.deep_copy()
-        return GrammarConstraint(matcher, self._table.vocab_size, self._table.engine.vocab_size, budget)
+        return GrammarConstraint(matcher, self._table, budget)
 
 
 class GrammarCompiler:

@@ -46,6 +46,11 @@ class TokenTable:
         self.bytes = [
             tokenizer.token_bytes(i) if i < tokenizer.vocab_size else b"" for i in range(self.vocab_size)
         ]
+        control = set(self.control.values())
+        # A token's first byte; control tokens and empty ones, which are no text, each differ from everything.
+        self.first_bytes = [
+            -i - 1 if i in control or not text else text[0] for i, text in enumerate(self.bytes)
+        ]
         self._encode_plain = plain_encoder(tokenizer)
         self.engine = LLTokenizer(_Wrapper(self, tokenizer.bos_token_id), eos_token=self.eos_ids or None)
 
