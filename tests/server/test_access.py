@@ -51,6 +51,19 @@ async def test_with_keys_only_liveness_is_open(pipeline: Pipeline, client_of: Ma
     assert (await client.post("/reset_prefix_cache")).status_code == 401
 
 
+async def test_liveness_is_open_below_a_root_path_too(pipeline: Pipeline, client_of: MakeClient):
+    client = client_of(pipeline, api_keys=("one",), root_path="/edge/")
+    for path, status in {
+        "/health": 200,
+        "/edge/health": 200,
+        "/edge/v1/models": 401,
+        "/edgehealth": 401,
+    }.items():
+        assert (await client.get(path)).status_code == status, path
+    allowed = await client.get("/edge/v1/models", headers={"x-api-key": "one"})
+    assert allowed.status_code == 200
+
+
 async def test_cors_is_off_unless_configured(pipeline: Pipeline, client_of: MakeClient):
     preflight = {
         "origin": "http://page.example",

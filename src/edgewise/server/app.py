@@ -24,6 +24,7 @@ from edgewise.server.routes import generation_router
 from edgewise.server.state import ServerState
 from edgewise.serving.auth import ApiKeyMiddleware, is_loopback
 from edgewise.serving.errors import install_error_handlers
+from edgewise.serving.paths import RootPathMiddleware
 
 logger = logging.getLogger("edgewise.server")
 
@@ -41,7 +42,6 @@ def create_app(pipeline: Pipeline, options: config.ServerOptions | None = None) 
     app = FastAPI(
         title="Edgewise",
         version=edgewise.__version__,
-        root_path=options.root_path,
         openapi_url=None,  # bodies are read by hand, so a generated schema would say nothing
         lifespan=_lifespan,
     )
@@ -95,3 +95,5 @@ def _add_middleware(app: FastAPI, options: ServerOptions) -> None:
             allow_methods=["GET", "POST", "HEAD", "DELETE"],
             allow_headers=["*"],
         )
+    if options.root_path:
+        app.add_middleware(RootPathMiddleware, root_path=options.root_path.rstrip("/"))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from edgewise.serving.errors import HttpError, error_response
+from edgewise.serving.paths import route_path
 
 OPEN_PATHS = frozenset({"/", "/health", "/v1/health", "/ping"})
 """Answered without a key: liveness says nothing about the model or its users."""
@@ -23,7 +24,7 @@ class ApiKeyMiddleware:
         self._digests = [_digest(key.encode()) for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._allowed(scope["headers"]):
+        if scope["type"] != "http" or route_path(scope) in OPEN_PATHS or self._allowed(scope["headers"]):
             await self._app(scope, receive, send)
             return
         refusal = HttpError(

@@ -18,6 +18,7 @@ from starlette.types import Scope
 
 from edgewise.core.errors import EdgewiseError, OverloadedError
 from edgewise.protocols import anthropic_errors, errors
+from edgewise.serving.paths import route_path
 
 logger = logging.getLogger("edgewise.serving")
 
@@ -80,7 +81,7 @@ _SHAPES = {"/v1/messages": ANTHROPIC}
 
 def shape_of(scope: Scope) -> ErrorShape:
     """The error shape of the API that a request's path belongs to."""
-    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    path = route_path(scope)
     for prefix, shape in _SHAPES.items():
         if path == prefix or path.startswith(prefix + "/"):
             return shape
