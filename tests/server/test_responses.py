@@ -13,7 +13,7 @@ import pytest
 from openai.types.responses import Response
 
 from edgewise.pipeline import Pipeline
-from edgewise.server.response_store import ResponseStore
+from edgewise.serving.response_store import ResponseStore
 from tests.server.conftest import MakeClient, running
 
 URL = "/v1/responses"

@@ -9,13 +9,11 @@ from starlette.responses import Response
 
 from edgewise.server.generate import generate
 from edgewise.server.options import ServerOptions
-from edgewise.server.response_store import Item, ResponseStore
 from edgewise.server.responses_format import ResponsesFormat
 from edgewise.server.state import state_of
 from edgewise.serving.errors import HttpError, JsonResponse
-
-_MAX_PAGE = 100
-_PAGE = 20
+from edgewise.serving.response_lists import page_of
+from edgewise.serving.response_store import ResponseStore
 
 
 def responses_router(options: ServerOptions) -> APIRouter:
@@ -52,8 +50,7 @@ def responses_router(options: ServerOptions) -> APIRouter:
     async def input_items(response_id: str, request: Request) -> Response:
         if (entry := form.store.get(response_id)) is None:
             raise _not_found(response_id)
-        items = [listed(item, response_id, i) for i, item in enumerate(entry.items)]
-        return JsonResponse(_page(items, request))
+        return JsonResponse(page_of(entry.items, response_id, request.query_params))
 
     @router.post("/v1/responses/{response_id}/cancel")
     async def cancel(response_id: str, request: Request) -> Response:
@@ -77,36 +74,3 @@ def _response(form: ResponsesFormat, response_id: str) -> dict[str, Any]:
 
 def _not_found(response_id: str) -> HttpError:
     return HttpError(404, f"Response with id '{response_id}' not found.")
-
-
-def listed(item: Item, response_id: str, place: int) -> Item:
-    """An input item in its full form: with an id, a type, and content as parts."""
-    kind = item.get("type") or "message"
-    full = {"id": f"in_{response_id.removeprefix('resp_')}_{place}", **item, "type": kind}
-    if kind == "message" and isinstance(text := item.get("content"), str):
-        part = "output_text" if item.get("role") == "assistant" else "input_text"
-        full["content"] = [{"type": part, "text": text}]
-    return full
-
-
-def _page(items: list[Item], request: Request) -> dict[str, Any]:
-    """A page of a list, newest first unless `order` says asc, as OpenAI's lists are read: `limit`, `after`."""
-    query = request.query_params
-    if query.get("order", "desc") != "asc":
-        items = items[::-1]
-    if after := query.get("after"):
-        place = next((i for i, item in enumerate(items) if item["id"] == after), None)
-        if place is None:
-            raise HttpError(400, f"after must be the id of an item of the list, got '{after}'.")
-        items = items[place + 1 :]
-    limit = query.get("limit", str(_PAGE))
-    if not limit.isdecimal() or not 1 <= int(limit) <= _MAX_PAGE:
-        raise HttpError(400, f"limit must be a number from 1 to {_MAX_PAGE}, got '{limit}'.")
-    page = items[: int(limit)]
-    return {
-        "object": "list",
-        "data": page,
-        "first_id": page[0]["id"] if page else None,
-        "last_id": page[-1]["id"] if page else None,
-        "has_more": len(items) > len(page),
-    }

@@ -17,7 +17,7 @@ from edgewise.protocols.responses_input import EARLIER_INDEX, INSTRUCTIONS_INDEX
 from edgewise.protocols.responses_stream import ResponsesStreamEncoder, encode_response
 from edgewise.protocols.stream import StreamEncoder
 from edgewise.server.formats import refuse_hopeless
-from edgewise.server.response_store import ResponseStore
+from edgewise.serving.response_store import ResponseStore
 
 _PLACES = {EARLIER_INDEX: "previous_response_id", INSTRUCTIONS_INDEX: "instructions"}
 _MESSAGE = re.compile(r"\bmessages(?:\[(-?\d+)\](?:\.content)?)?(?![\w\[])")

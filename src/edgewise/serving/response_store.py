@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-logger = logging.getLogger("edgewise.server")
+logger = logging.getLogger("edgewise.serving")
 
 Item = dict[str, Any]
 
