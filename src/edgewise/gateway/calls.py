@@ -1,0 +1,96 @@
+"""One request of a client as forwarding sees it, read from what came: which API, for whom, what it asks of the gateway itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from edgewise.core.errors import InvalidRequestError
+from edgewise.gateway.keys import KeyRecord
+from edgewise.gateway.profile import Api
+
+_PASSED_ON = frozenset(
+    {
+        "accept",
+        "anthropic-beta",
+        "anthropic-version",
+        "openai-beta",
+        "traceparent",
+        "tracestate",
+        "user-agent",
+        "x-request-id",
+    }
+)
+"""Headers that reach an upstream. Keys and cookies are the gateway's own affair, and so is the connection."""
+
+_SESSION_HEADERS = ("x-session-affinity", "session_id", "x-session-id")
+_SESSION_FIELDS = ("prompt_cache_key", "session_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A generating request. `body` is `raw` decoded, and never changed: each attempt shapes a copy of its own.
+
+    `affinity` is the same for all requests of one conversation, and of nothing else as far as can be told.
+    """
+
+    api: Api
+    raw: bytes
+    body: dict[str, Any]
+    headers: dict[str, str]
+    key: KeyRecord
+    id: str
+    affinity: str
+
+    @property
+    def model(self) -> str:
+        name = self.body.get("model")
+        return name if isinstance(name, str) else ""
+
+    @property
+    def stream(self) -> bool:
+        return self.body.get("stream") is True and self.api not in (Api.COUNT_TOKENS, Api.EMBEDDINGS)
+
+    @property
+    def background(self) -> bool:
+        """vLLM's `priority`: lower runs earlier, so what is above 0 can wait."""
+        priority = self.body.get("priority")
+        return self.key.limits.background or (isinstance(priority, int) and priority > 0)
+
+
+def read_call(
+    api: Api, raw: bytes, body: Any, headers: Iterable[tuple[bytes, bytes]], key: KeyRecord, call_id: str
+) -> Call:
+    """Raises InvalidRequestError for a body that is no object or a model that is no name."""
+    if not isinstance(body, dict):
+        raise InvalidRequestError("The request's body must be a JSON object.", code="invalid_json")
+    if not isinstance(body.get("model", ""), str | None):
+        raise InvalidRequestError("model must be a string.", param="model")
+    named = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    passed_on = {name: value for name, value in named.items() if name in _PASSED_ON}
+    return Call(api, raw, body, passed_on, key, call_id, _affinity_of(body, named, key))
+
+
+def _affinity_of(body: dict[str, Any], headers: dict[str, str], key: KeyRecord) -> str:
+    """What a client calls its session, or else a digest of how the conversation begins."""
+    session = next((headers[name] for name in _SESSION_HEADERS if headers.get(name)), None)
+    session = session or next(
+        (body[name] for name in _SESSION_FIELDS if isinstance(body.get(name), str)), None
+    )
+    beginning = [key.id, body.get("model"), session or _beginning_of(body)]
+    return hashlib.blake2b(orjson.dumps(beginning), digest_size=12).hexdigest()
+
+
+def _beginning_of(body: dict[str, Any]) -> Any:
+    """The first message that is not the system's: it stays the same for a conversation's life, and system prompts are alike."""
+    messages = body.get("messages") or body.get("input") or body.get("prompt")
+    if not isinstance(messages, list):
+        return messages
+    for message in messages:
+        if not isinstance(message, dict) or message.get("role") not in ("system", "developer"):
+            return message
+    return None

@@ -1,0 +1,190 @@
+"""The way of one request through the gateway, from a read body to the last byte of its answer.
+
+Streamed: the upstream's status is waited for; an error among them reaches the client as that HTTP error. After `commit_after_s` of silence
+the client gets its 200 and signs of life instead, and whatever fails from then on is an event of its API. In one piece: the
+answer is read whole before anything is sent, so what breaks in the middle is an HTTP error too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+from edgewise.core.errors import EdgewiseError
+from edgewise.gateway.attempts import Attempts, Begun
+from edgewise.gateway.calls import Call
+from edgewise.gateway.downstream import Downstream, Heartbeat, RawHeaders, raw_headers
+from edgewise.gateway.metrics import NONE, GatewayMetrics
+from edgewise.gateway.outlets import BeforeAnswer, Outlet
+from edgewise.gateway.parts import BrokenReplyError, ForwardOptions
+from edgewise.gateway.profile import Api
+from edgewise.gateway.replies import broken, error_answer, passed_headers, whole_answer
+from edgewise.protocols import sse
+from edgewise.serving.errors import HttpError, error_response
+
+logger = logging.getLogger("edgewise.gateway")
+
+_STREAM_HEADERS = {"content-type": sse.CONTENT_TYPE, "cache-control": "no-cache", "x-accel-buffering": "no"}
+_END_MARKS = {
+    Api.CHAT: b"[DONE]",
+    Api.COMPLETIONS: b"[DONE]",
+    Api.MESSAGES: b"message_stop",
+}
+
+
+class _Stream:
+    """A streamed request under the heartbeat's eye."""
+
+    def __init__(self, call: Call, down: Downstream, before: BeforeAnswer, forwarder: Forwarder) -> None:
+        self._call = call
+        self._down = down
+        self._forwarder = forwarder
+        self._start_s = down.last_write_s
+        self.outlet: Outlet | BeforeAnswer = before
+
+    def check(self, now_s: float) -> None:
+        options = self._forwarder.options
+        silent_s = now_s - self._down.last_write_s
+        limit_s = options.keep_alive_s if self._down.started else options.commit_after_s
+        if silent_s >= limit_s:
+            self._down.beat(self._beat)
+
+    async def _beat(self) -> None:
+        down = self._down
+        if not down.started:
+            await down.start(200, raw_headers({**_STREAM_HEADERS, "request-id": self._call.id}))
+        if data := self.outlet.keepalive(asyncio.get_running_loop().time() - self._start_s):
+            self._forwarder.metrics.keepalives.labels(self._call.api.value).inc()
+            await down.beat_now(data)
+
+
+class Forwarder:
+    """Event loop only."""
+
+    def __init__(self, attempts: Attempts, options: ForwardOptions, metrics: GatewayMetrics) -> None:
+        self.options = options
+        self.metrics = metrics
+        self._attempts = attempts
+        step_s = min(options.commit_after_s, options.keep_alive_s) / 10
+        self.heartbeat = Heartbeat(min(max(step_s, 0.005), 1.0))
+
+    async def answer(self, call: Call, down: Downstream, scope: Scope) -> None:
+        """Answer a request, whatever happens to it. Cancelled when its client leaves."""
+        start_s = asyncio.get_running_loop().time()
+        before = BeforeAnswer(call.api, call.model, call.id)
+        stream = _Stream(call, down, before, self) if call.stream else None
+        begun: Begun | None = None
+        status = 0
+        if stream is not None:
+            self.heartbeat.add(stream)
+        try:
+            begun = await self._attempts.begin(call)
+            status = await self._pass_on(call, begun, down, stream, before)
+        except asyncio.CancelledError:
+            if down.gone:
+                status = 499
+                raise
+            stopping = HttpError(
+                503, "The server is shutting down.", kind="server_error", code="shutting_down"
+            )
+            status = await self._fail(
+                stopping, call, down, scope, before if stream is None else stream.outlet
+            )
+        except Exception as error:
+            status = await self._fail(error, call, down, scope, before if stream is None else stream.outlet)
+        finally:
+            if stream is not None:
+                self.heartbeat.remove(stream)
+            if begun is not None:
+                await begun.close()
+            self._count(call, begun, down, status, start_s)
+
+    def _count(self, call: Call, begun: Begun | None, down: Downstream, status: int, start_s: float) -> None:
+        api, upstream = call.api.value, NONE if begun is None else begun.route.upstream.name
+        self.metrics.requests.labels(api, upstream, call.key.id, str(status)).inc()
+        if down.gone:
+            self.metrics.clients_gone.labels(api).inc()
+        if down.first_write_s is not None:
+            self.metrics.first_byte_s.labels(api, upstream).observe(down.first_write_s - start_s)
+        self.metrics.request_s.labels(api, upstream).observe(asyncio.get_running_loop().time() - start_s)
+
+    async def _pass_on(
+        self, call: Call, begun: Begun, down: Downstream, stream: _Stream | None, before: BeforeAnswer
+    ) -> int:
+        upstream = begun.route.upstream.name
+        self.metrics.note_plan(upstream, begun.plan.applied, begun.plan.dropped)
+        if begun.reply.status >= 400:
+            self.metrics.upstream_errors.labels(upstream, str(begun.reply.status)).inc()
+            return await self._pass_error_on(call, begun, down, before)
+        if stream is None:
+            response = await whole_answer(call, begun)
+            await respond(down, response, self._headers(call, begun))
+            return response.status_code
+        stream.outlet = outlet = begun.plan.outlet(call, before)
+        if not down.started:
+            headers = {**passed_headers(begun.reply.headers), **_STREAM_HEADERS}
+            await down.start(200, raw_headers({**headers, **self._headers(call, begun)}))
+        await self._pass_events_on(begun, down, outlet)
+        return 200
+
+    async def _pass_events_on(self, begun: Begun, down: Downstream, outlet: Outlet) -> None:
+        if opening := outlet.opening():
+            await down.write(opening)
+        reply = begun.reply
+        try:
+            async for piece in reply.chunks():
+                if data := outlet.feed(piece):
+                    await down.write(data)
+                if outlet.failed:
+                    break
+            last = b"" if outlet.failed else outlet.closing()
+        except BrokenReplyError as error:
+            name = begun.route.upstream.name
+            logger.warning("%s: %s", name, error)
+            begun.route.upstream.failed()
+            self.metrics.upstream_errors.labels(name, "broken").inc()
+            last = outlet.failure(broken(name))
+        await down.end(last)
+
+    async def _pass_error_on(self, call: Call, begun: Begun, down: Downstream, before: BeforeAnswer) -> int:
+        """An upstream's error as the client's API has them: as an HTTP error while that is possible."""
+        answer = await error_answer(call, begun)
+        if down.started:
+            await down.end(before.failure(answer.error))
+        else:
+            await respond(down, answer.response, self._headers(call, begun))
+        return begun.reply.status
+
+    async def _fail(
+        self, error: Exception, call: Call, down: Downstream, scope: Scope, outlet: Outlet | BeforeAnswer
+    ) -> int:
+        if not isinstance(error, EdgewiseError):
+            logger.error("a request failed: %s", error, exc_info=error)
+        response = error_response(error, scope)
+        if not down.started:
+            await respond(down, response, {"request-id": call.id})
+        elif not outlet.failed:
+            await down.end(outlet.failure(error))
+        return response.status_code
+
+    def _headers(self, call: Call, begun: Begun) -> dict[str, str]:
+        headers = {
+            "x-edgewise-upstream": begun.route.upstream.name,
+            "x-edgewise-model": begun.route.model,
+            "request-id": call.id,
+        }
+        if begun.plan.dropped:
+            headers["x-edgewise-dropped-fields"] = ", ".join(begun.plan.dropped)
+        return {name: value.encode("latin-1", "replace").decode("latin-1") for name, value in headers.items()}
+
+
+async def respond(down: Downstream, response: Response, headers: dict[str, str]) -> None:
+    """Send an answer in one piece, with further headers beside its own."""
+    raw: RawHeaders = [*response.raw_headers]
+    present = {name for name, _ in raw}
+    raw += [(name, value) for name, value in raw_headers(headers) if name not in present]
+    await down.start(response.status_code, raw)
+    await down.end(bytes(response.body))
