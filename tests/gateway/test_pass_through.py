@@ -57,13 +57,13 @@ def test_keys_and_cookies_of_clients_do_not_reach_an_upstream_and_its_own_key_do
 
 
 def test_another_name_for_the_model_is_rewritten():
-    with scripted(lambda asked: json_answer({"model": asked.json["model"]})) as server:
-        with gateway(upstream(server.url)) as url:
-            response = httpx.post(
-                f"{url}/v1/chat/completions", json={"model": "gpt-4o", "messages": [], "seed": 7}
-            )
-            assert response.json()["model"] == "m"
-            assert server.requests[-1].json == {"model": "m", "messages": [], "seed": 7}
+    echo = scripted(lambda asked: json_answer({"model": asked.json["model"]}))
+    with echo as server, gateway(upstream(server.url)) as url:
+        response = httpx.post(
+            f"{url}/v1/chat/completions", json={"model": "gpt-4o", "messages": [], "seed": 7}
+        )
+        assert response.json()["model"] == "m"
+        assert server.requests[-1].json == {"model": "m", "messages": [], "seed": 7}
 
 
 @pytest.mark.parametrize("path", ["/v1/slots", "/slots", "/models/load", "/v1/files", "/admin", "/v1/chat"])

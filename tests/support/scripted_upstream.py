@@ -95,8 +95,10 @@ class ScriptedUpstream:
         assert ready.wait(10)
 
     def kill(self) -> None:
-        """As SIGKILL: every connection is reset, the port refuses."""
+        """As SIGKILL: every connection is reset, the port refuses. Safe to repeat."""
         assert self._loop is not None and self._stop is not None and self._thread is not None
+        if not self._thread.is_alive():
+            return
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
         assert not self._thread.is_alive()
@@ -209,8 +211,7 @@ def scripted(script: Script) -> Iterator[ScriptedUpstream]:
     try:
         yield upstream
     finally:
-        with contextlib.suppress(AssertionError):
-            upstream.kill()
+        upstream.kill()
 
 
 def chat_chunk(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from starlette.responses import Response
 from starlette.types import Scope
@@ -20,7 +21,6 @@ from edgewise.gateway.downstream import Downstream, Heartbeat, RawHeaders, raw_h
 from edgewise.gateway.metrics import NONE, GatewayMetrics
 from edgewise.gateway.outlets import BeforeAnswer, Outlet
 from edgewise.gateway.parts import BrokenReplyError, ForwardOptions
-from edgewise.gateway.profile import Api
 from edgewise.gateway.replies import broken, error_answer, passed_headers, whole_answer
 from edgewise.protocols import sse
 from edgewise.serving.errors import HttpError, error_response
@@ -28,11 +28,6 @@ from edgewise.serving.errors import HttpError, error_response
 logger = logging.getLogger("edgewise.gateway")
 
 _STREAM_HEADERS = {"content-type": sse.CONTENT_TYPE, "cache-control": "no-cache", "x-accel-buffering": "no"}
-_END_MARKS = {
-    Api.CHAT: b"[DONE]",
-    Api.COMPLETIONS: b"[DONE]",
-    Api.MESSAGES: b"message_stop",
-}
 
 
 class _Stream:
@@ -140,6 +135,8 @@ class Forwarder:
                     await down.write(data)
                 if outlet.failed:
                     break
+            if not _is_framed(reply.headers) and not outlet.complete:
+                raise BrokenReplyError("the connection was closed before the stream's end mark")
             last = b"" if outlet.failed else outlet.closing()
         except BrokenReplyError as error:
             name = begun.route.upstream.name
@@ -179,6 +176,11 @@ class Forwarder:
         if begun.plan.dropped:
             headers["x-edgewise-dropped-fields"] = ", ".join(begun.plan.dropped)
         return {name: value.encode("latin-1", "replace").decode("latin-1") for name, value in headers.items()}
+
+
+def _is_framed(headers: Mapping[str, str]) -> bool:
+    """Whether HTTP itself says where the body ends; else only the stream's own end mark does."""
+    return "transfer-encoding" in headers or "content-length" in headers
 
 
 async def respond(down: Downstream, response: Response, headers: dict[str, str]) -> None:

@@ -6,6 +6,7 @@ stands by itself.
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 import orjson
@@ -14,6 +15,12 @@ from edgewise.gateway import signs
 from edgewise.gateway.profile import Api
 from edgewise.serving.errors import HttpError, shape_of
 
+_END_MARKS = {
+    Api.CHAT: re.compile(rb"data: ?\[DONE\]"),
+    Api.COMPLETIONS: re.compile(rb"data: ?\[DONE\]"),
+    Api.MESSAGES: re.compile(rb'"type": ?"(message_stop|error)"'),
+    Api.RESPONSES: re.compile(rb'"type": ?"response\.(completed|incomplete|failed)"'),
+}
 _MAX_HELD_BYTES = 1 << 20
 _MAX_FIRST_BYTES = 64 << 10
 
@@ -40,6 +47,11 @@ class Outlet(Protocol):
     @property
     def failed(self) -> bool:
         """Whether an error has been written: nothing follows it."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether the upstream has said all it has to say."""
         ...
 
 
@@ -141,6 +153,10 @@ class PassThrough:
     def failure(self, error: Exception) -> bytes:
         self.failed = True
         return failure_event(self._api, error)
+
+    @property
+    def complete(self) -> bool:
+        return _END_MARKS[self._api].search(self._last + self._held) is not None
 
 
 def _without_start(data: bytes) -> bytes:

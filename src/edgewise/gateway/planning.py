@@ -23,6 +23,11 @@ class Plan:
     applied: tuple[str, ...] = ()
     translation: Any = None
 
+    @property
+    def native(self) -> bool:
+        """Whether the upstream was asked in the client's own API."""
+        return self.translation is None
+
     def outlet(self, call: Call, before: BeforeAnswer) -> Outlet:
         return PassThrough(call.api, before)
 

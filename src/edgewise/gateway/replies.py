@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 from starlette.responses import Response
@@ -11,7 +12,8 @@ from starlette.responses import Response
 from edgewise.gateway.attempts import Begun
 from edgewise.gateway.calls import Call
 from edgewise.gateway.parts import BrokenReplyError
-from edgewise.serving.errors import HttpError
+from edgewise.gateway.profile import Api
+from edgewise.serving.errors import HttpError, error_response
 
 _PASSED_ON = ("content-type", "retry-after", "x-request-id", "x-should-retry")
 _PASSED_ON_PREFIXES = ("openai-", "anthropic-", "x-ratelimit-", "x-edgewise-")
@@ -60,12 +62,46 @@ class ErrorAnswer:
 
 
 async def error_answer(call: Call, begun: Begun) -> ErrorAnswer:
+    """An upstream's error, byte for byte where it is an error object of the client's API already."""
     try:
         body = await begun.reply.read()
     except BrokenReplyError:
         body = b""
     reply = begun.reply
-    headers = {"Retry-After": reply.headers["retry-after"]} if "retry-after" in reply.headers else {}
-    value = orjson.loads(body) if body else {}
-    error = HttpError(reply.status, str(value.get("error", {}).get("message")), headers=headers)
-    return ErrorAnswer(error, Response(body, reply.status, passed_headers(reply.headers)))
+    error = _read_error(begun.route.upstream.name, reply.status, body, reply.headers)
+    if begun.plan.native and _is_error_object(call.api, body):
+        return ErrorAnswer(error, Response(body, reply.status, passed_headers(reply.headers)))
+    return ErrorAnswer(error, error_response(error, {"type": "http", "path": call.api.value}))
+
+
+def _is_error_object(api: Api, body: bytes) -> bool:
+    value = _object(body)
+    error = value.get("error")
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        return False
+    if api in (Api.MESSAGES, Api.COUNT_TOKENS):
+        return value.get("type") == "error" and isinstance(error.get("type"), str)
+    return error.keys() >= {"message", "type", "param", "code"}
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _read_error(upstream: str, status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
+    value = _object(body)
+    error = value.get("error")
+    fields = error if isinstance(error, dict) else value
+    message = next((fields[name] for name in ("message", "detail") if isinstance(fields.get(name), str)), "")
+    kind, code = fields.get("type"), fields.get("code")
+    return HttpError(
+        status,
+        message or f"The upstream {upstream} answered with status {status}.",
+        kind=kind if isinstance(kind, str) else ("invalid_request_error" if status < 500 else "server_error"),
+        code=code if isinstance(code, str) else None,
+        headers={"Retry-After": headers["retry-after"]} if "retry-after" in headers else None,
+    )
