@@ -145,3 +145,10 @@ def serving_app(app: Any) -> Iterator[str]:
         thread.join(10)
         listener.close()
         assert not thread.is_alive(), "the gateway did not stop"
+
+
+def benchmark_gateway(url: str, ready: Any) -> None:
+    """A gateway in a process of its own, without end; tells its port when it answers."""
+    parts = GatewayParts(router=FixedRouter([upstream(url)]), transport=HttpxTransport())
+    listener = bind("127.0.0.1", 0)
+    Server(create_gateway(parts), listener, lambda: ready(listener.getsockname()[1]), drain_timeout_s=1).run()

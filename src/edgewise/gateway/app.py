@@ -29,10 +29,12 @@ from edgewise.gateway.metrics import GatewayMetrics
 from edgewise.gateway.parts import GatewayParts
 from edgewise.gateway.planning import Planner
 from edgewise.gateway.profile import Api
+from edgewise.gateway.stored import KeptResponses
 from edgewise.serving.auth import OPEN_PATHS, keys_of
 from edgewise.serving.bodies import decode_json, read_body
 from edgewise.serving.errors import ClientGoneError, HttpError, error_response
 from edgewise.serving.paths import RootPathMiddleware, route_path
+from edgewise.serving.response_store import ResponseStore
 
 logger = logging.getLogger("edgewise.gateway")
 
@@ -44,6 +46,8 @@ _APIS = {api.value: api for api in Api} | {
     "/responses": Api.RESPONSES,
     "/embeddings": Api.EMBEDDINGS,
 }
+
+_KEPT = ("/v1/responses/", "/responses/")
 
 Handler = Callable[[Request, KeyRecord], Awaitable[Response]]
 
@@ -74,7 +78,9 @@ class Gateway:
         self._options = parts.options
         self._gate = KeyGate()
         self.metrics = GatewayMetrics()
-        attempts = Attempts(parts, Planner(), self.metrics)
+        store = ResponseStore(parts.options.max_stored_responses, parts.options.max_stored_response_bytes)
+        self._kept = KeptResponses(store)
+        attempts = Attempts(parts, Planner(self._kept), self.metrics)
         self.forwarder = Forwarder(attempts, parts.options, self.metrics)
         self._info = Information(parts.router, self.metrics)
         self._pages = PageRouter(list(parts.routes), default=_no_such_path)
@@ -119,7 +125,7 @@ class Gateway:
             if api is not None:
                 await self._generate(api, scope, receive, send)
                 return
-            handler = self._info.handler(path)
+            handler = self._kept.answer if path.startswith(_KEPT) else self._info.handler(path)
             if handler is None:
                 await self._pages(scope, receive, send)
                 return
@@ -170,14 +176,13 @@ class Gateway:
         """Answer, and stop at once when the client leaves: what its upstream was doing for it is closed then."""
         answering = asyncio.create_task(self.forwarder.answer(call, down, scope))
         watching = asyncio.create_task(down.until_gone())
-        try:
+        with contextlib.suppress(asyncio.CancelledError):  # the server stops: the answer's own end tells the client
             await asyncio.wait((answering, watching), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            watching.cancel()
-            if not answering.done():
-                answering.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await answering
+        watching.cancel()
+        if not answering.done():
+            answering.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await answering
 
 
 async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:

@@ -115,10 +115,10 @@ class Forwarder:
             self.metrics.upstream_errors.labels(upstream, str(begun.reply.status)).inc()
             return await self._pass_error_on(call, begun, down, before)
         if stream is None:
-            response = await whole_answer(call, begun)
+            response = await whole_answer(begun)
             await respond(down, response, self._headers(call, begun))
             return response.status_code
-        stream.outlet = outlet = begun.plan.outlet(call, before)
+        stream.outlet = outlet = begun.plan.outlet(before)
         if not down.started:
             headers = {**passed_headers(begun.reply.headers), **_STREAM_HEADERS}
             await down.start(200, raw_headers({**headers, **self._headers(call, begun)}))
@@ -143,7 +143,7 @@ class Forwarder:
             logger.warning("%s: %s", name, error)
             begun.route.upstream.failed()
             self.metrics.upstream_errors.labels(name, "broken").inc()
-            last = outlet.failure(broken(name))
+            last = outlet.closing() if outlet.complete else outlet.failure(broken(name))
         await down.end(last)
 
     async def _pass_error_on(self, call: Call, begun: Begun, down: Downstream, before: BeforeAnswer) -> int:

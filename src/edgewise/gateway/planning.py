@@ -3,40 +3,61 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
+from starlette.responses import Response
 
 from edgewise.gateway.calls import Call
 from edgewise.gateway.outlets import BeforeAnswer, Outlet, PassThrough
 from edgewise.gateway.parts import Route
+from edgewise.gateway.profile import Api
+from edgewise.gateway.stored import KeepingPassThrough, KeptResponses
 from edgewise.serving.errors import HttpError
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`translation` None: the reply's bytes are the client's."""
+    """A request as it is sent, and what its answer is turned into. `dropped` and `applied`: what shaping did, by name."""
 
+    call: Call
     path: str
     body: bytes
     dropped: tuple[str, ...] = ()
     applied: tuple[str, ...] = ()
-    translation: Any = None
+    kept: KeptResponses | None = None
 
     @property
     def native(self) -> bool:
-        """Whether the upstream was asked in the client's own API."""
-        return self.translation is None
+        """Whether the upstream is asked in the client's own API."""
+        return True
 
-    def outlet(self, call: Call, before: BeforeAnswer) -> Outlet:
-        return PassThrough(call.api, before)
+    def outlet(self, before: BeforeAnswer) -> Outlet:
+        if self.kept is not None:
+            return KeepingPassThrough(self.call, before, self.kept)
+        return PassThrough(self.call.api, before)
+
+    def answer(self, body: bytes, status: int, headers: dict[str, str]) -> Response:
+        """The client's answer in one piece, from the upstream's."""
+        if self.kept is not None:
+            self.kept.keep_body(self.call, body)
+        return Response(body, status, headers)
 
 
 class Planner:
+    """Event loop only."""
+
+    def __init__(self, kept: KeptResponses) -> None:
+        self._kept = kept
+
     def plan(self, call: Call, route: Route) -> Plan:
-        profile = route.upstream.profile
-        if call.api in profile.apis:
-            if route.model == call.model:
-                return Plan(call.api.value, call.raw)
-            return Plan(call.api.value, orjson.dumps({**call.body, "model": route.model}))
-        raise HttpError(404, "not offered")
+        """Raises InvalidRequestError for what translation cannot carry, HttpError 404 for an API the upstream cannot stand in for."""
+        if call.api in route.upstream.profile.apis:
+            return self._native(call, route)
+        raise HttpError(404, f"The model's server does not offer {call.api.value}.", code="not_found")
+
+    def _native(self, call: Call, route: Route) -> Plan:
+        kept = self._kept if call.api is Api.RESPONSES else None
+        body = call.body if kept is None else kept.expanded(call.body)
+        if body is call.body and route.model == call.model:
+            return Plan(call, call.api.value, call.raw, kept=kept)
+        return Plan(call, call.api.value, orjson.dumps({**body, "model": route.model}), kept=kept)

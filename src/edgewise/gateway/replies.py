@@ -47,10 +47,9 @@ async def read_whole(begun: Begun) -> bytes:
         raise broken(begun.route.upstream.name) from None
 
 
-async def whole_answer(call: Call, begun: Begun) -> Response:
+async def whole_answer(begun: Begun) -> Response:
     body = await read_whole(begun)
-    reply = begun.reply
-    return Response(body, reply.status, passed_headers(reply.headers))
+    return begun.plan.answer(body, begun.reply.status, passed_headers(begun.reply.headers))
 
 
 @dataclass(frozen=True, slots=True)

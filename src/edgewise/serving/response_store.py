@@ -87,4 +87,4 @@ class ResponseStore:
 
 
 def _cut_off(item: Item) -> bool:
-    return item["type"] in ("function_call", "custom_tool_call") and item["status"] == "incomplete"
+    return item.get("type") in ("function_call", "custom_tool_call") and item.get("status") == "incomplete"
