@@ -29,6 +29,7 @@ from edgewise.gateway.metrics import GatewayMetrics
 from edgewise.gateway.parts import GatewayParts
 from edgewise.gateway.planning import Planner
 from edgewise.gateway.profile import Api
+from edgewise.gateway.side import TOKENIZING, Side
 from edgewise.gateway.stored import KeptResponses
 from edgewise.serving.auth import OPEN_PATHS, keys_of
 from edgewise.serving.bodies import decode_json, read_body
@@ -82,6 +83,7 @@ class Gateway:
         self._kept = KeptResponses(store)
         attempts = Attempts(parts, Planner(self._kept), self.metrics)
         self.forwarder = Forwarder(attempts, parts.options, self.metrics)
+        self._side = Side(parts.router, parts.transport, parts.options)
         self._info = Information(parts.router, self.metrics)
         self._pages = PageRouter(list(parts.routes), default=_no_such_path)
         upstreams = parts.router
@@ -125,7 +127,7 @@ class Gateway:
             if api is not None:
                 await self._generate(api, scope, receive, send)
                 return
-            handler = self._kept.answer if path.startswith(_KEPT) else self._info.handler(path)
+            handler = self._handler(path, scope["method"])
             if handler is None:
                 await self._pages(scope, receive, send)
                 return
@@ -136,6 +138,14 @@ class Gateway:
         except Exception as error:
             response = error_response(error, scope)
         await response(scope, receive, send)
+
+    def _handler(self, path: str, method: str) -> Handler | None:
+        """Who answers what is no generation."""
+        if path.startswith(_KEPT):
+            return self._kept.answer
+        if path in TOKENIZING and method == "POST":
+            return self._side.tokenize
+        return self._info.handler(path)
 
     def _key_of(self, scope: Scope) -> KeyRecord:
         """Who asks. Raises HttpError 401."""
@@ -176,7 +186,9 @@ class Gateway:
         """Answer, and stop at once when the client leaves: what its upstream was doing for it is closed then."""
         answering = asyncio.create_task(self.forwarder.answer(call, down, scope))
         watching = asyncio.create_task(down.until_gone())
-        with contextlib.suppress(asyncio.CancelledError):  # the server stops: the answer's own end tells the client
+        with contextlib.suppress(
+            asyncio.CancelledError
+        ):  # the server stops: the answer's own end tells the client
             await asyncio.wait((answering, watching), return_when=asyncio.FIRST_COMPLETED)
         watching.cancel()
         if not answering.done():
