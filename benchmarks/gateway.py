@@ -30,7 +30,11 @@ TOOLS = [
         "function": {
             "name": f"tool_{i}",
             "description": "Does one of the things that coding agents have tools for. " * 8,
-            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+            "parameters": {
+                "type": "object",
+                "properties": {"path": {"type": "string"}},
+                "required": ["path"],
+            },
         },
     }
     for i in range(20)
@@ -39,13 +43,18 @@ BODY = json.dumps(
     {
         "model": "m",
         "stream": True,
-        "messages": [{"role": "system", "content": "Be brief. " * 400}, {"role": "user", "content": "Go on."}],
+        "messages": [
+            {"role": "system", "content": "Be brief. " * 400},
+            {"role": "user", "content": "Go on."},
+        ],
         "tools": TOOLS,
     }
 ).encode()
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 DELTA = {"index": 0, "delta": {"content": " word"}, "logprobs": None, "finish_reason": None}
-EVENT = json.dumps({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [DELTA]})
+EVENT = json.dumps(
+    {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [DELTA]}
+)
 
 
 def chunk(data: bytes) -> bytes:
@@ -153,7 +162,9 @@ async def run_phase(port: int, streams: int, phase_s: float) -> Phase:
     phase = Phase()
     start_s = time.monotonic()
     spread_s = 1.6 / streams  # answers begin evenly, not all at once
-    await asyncio.gather(*(stream_until(port, start_s + phase_s, phase, i * spread_s) for i in range(streams)))
+    await asyncio.gather(
+        *(stream_until(port, start_s + phase_s, phase, i * spread_s) for i in range(streams))
+    )
     phase.wall_s = time.monotonic() - start_s
     return phase
 

@@ -4,51 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
-
 from edgewise.core.errors import InvalidRequestError
 from edgewise.gateway.app import create_gateway
-from edgewise.gateway.parts import BrokenReplyError, ForwardOptions, GatewayParts, NotBegunError
+from edgewise.gateway.parts import ForwardOptions, GatewayParts
 from edgewise.gateway.profile import Api, Kind, ModelCard, Profile
 from edgewise.serving.listening import Server, bind, url_of
-
-
-class HttpxReply:
-    def __init__(self, response: httpx.Response) -> None:
-        self._response = response
-        self.status = response.status_code
-        self.headers = response.headers
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        try:
-            async for piece in self._response.aiter_raw():
-                yield piece
-        except httpx.HTTPError as error:
-            raise BrokenReplyError(str(error)) from error
-
-    async def read(self) -> bytes:
-        return b"".join([piece async for piece in self.chunks()])
-
-    async def aclose(self) -> None:
-        await self._response.aclose()
-
-
-class HttpxTransport:
-    def __init__(self) -> None:
-        self._client = httpx.AsyncClient(limits=httpx.Limits(max_connections=None))
-
-    async def send(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes, *, timeout: float | None
-    ) -> HttpxReply:
-        request = self._client.build_request(method, url, headers=headers, content=body, timeout=timeout)
-        try:
-            return HttpxReply(await self._client.send(request, stream=True))
-        except httpx.TransportError as error:
-            raise NotBegunError(f"{url}: {error!r}") from error
+from tests.support.plain_transport import PlainTransport
 
 
 @dataclass
@@ -122,7 +87,7 @@ def gateway(*upstreams: FixedUpstream, strict: bool = False, **fields: Any) -> I
     own = {name: fields.pop(name) for name in ("keys", "routes", "startup", "shutdown") if name in fields}
     parts = GatewayParts(
         router=FixedRouter(upstreams, strict=strict),
-        transport=HttpxTransport(),
+        transport=PlainTransport(),
         options=ForwardOptions(**fields),
         **own,
     )
@@ -149,6 +114,6 @@ def serving_app(app: Any) -> Iterator[str]:
 
 def benchmark_gateway(url: str, ready: Any) -> None:
     """A gateway in a process of its own, without end; tells its port when it answers."""
-    parts = GatewayParts(router=FixedRouter([upstream(url)]), transport=HttpxTransport())
+    parts = GatewayParts(router=FixedRouter([upstream(url)]), transport=PlainTransport())
     listener = bind("127.0.0.1", 0)
     Server(create_gateway(parts), listener, lambda: ready(listener.getsockname()[1]), drain_timeout_s=1).run()
