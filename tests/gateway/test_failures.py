@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from edgewise.gateway.profile import Api
-from tests.support.gateway_parts import gateway, upstream
+from tests.support.gateway_parts import FixedUpstream, gateway, upstream
 from tests.support.scripted_upstream import (
     Answer,
     Hang,
     Reset,
+    ScriptedUpstream,
     chat_chunk,
     chat_server,
     chat_stream,
@@ -32,6 +34,18 @@ BODIES = {
 GENERATING = list(BODIES)
 
 
+@pytest.fixture(scope="module")
+def one_of_all() -> Iterator[tuple[ScriptedUpstream, FixedUpstream, str]]:
+    """An upstream that speaks every API, whose script each test sets, and a gateway before it."""
+    with scripted(lambda asked: json_answer({})) as server:
+        one = upstream(server.url, apis=GENERATING)
+        with gateway(one, retry_for_s=0.1) as url:
+            yield server, one, url
+
+
+OneOfAll = tuple[ScriptedUpstream, FixedUpstream, str]
+
+
 def error_of(response: httpx.Response, api: Api) -> dict:
     """The error object, which must be the API's."""
     body = response.json()
@@ -45,26 +59,27 @@ def error_of(response: httpx.Response, api: Api) -> dict:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("api", GENERATING)
 @pytest.mark.parametrize("status", [400, 401, 404, 413, 422, 429, 500, 503])
-def test_an_upstreams_http_error_is_the_clients(api: Api, status: int, stream: bool):
+def test_an_upstreams_http_error_is_the_clients(one_of_all: OneOfAll, api: Api, status: int, stream: bool):
+    server, _, url = one_of_all
     body = {"error": {"message": "the reason", "type": "some_error", "param": None, "code": "c"}}
     answer = json_answer(body, status, retry_after="17")
-    with scripted(lambda asked: answer) as server, gateway(upstream(server.url, apis=GENERATING)) as url:
-        response = httpx.post(url + api.value, json=BODIES[api] | {"stream": stream})
-        assert response.status_code == status
-        assert response.headers["retry-after"] == "17"
-        assert error_of(response, api)["message"] == "the reason"
+    server.script = lambda asked: answer
+    response = httpx.post(url + api.value, json=BODIES[api] | {"stream": stream})
+    assert response.status_code == status
+    assert response.headers["retry-after"] == "17"
+    assert error_of(response, api)["message"] == "the reason"
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"Internal Server Error", b"[1]", b"<html>x</html>", b'{"detail": "no"}']
 )
 @pytest.mark.parametrize("api", GENERATING)
-def test_an_error_that_is_no_error_object_becomes_one(api: Api, body: bytes):
-    answer = Answer(500, {"content-type": "text/plain"}, [body], framing="length")
-    with scripted(lambda asked: answer) as server, gateway(upstream(server.url, apis=GENERATING)) as url:
-        response = httpx.post(url + api.value, json=BODIES[api])
-        assert response.status_code == 500
-        assert error_of(response, api)["message"]
+def test_an_error_that_is_no_error_object_becomes_one(one_of_all: OneOfAll, api: Api, body: bytes):
+    server, _, url = one_of_all
+    server.script = lambda asked: Answer(500, {"content-type": "text/plain"}, [body], framing="length")
+    response = httpx.post(url + api.value, json=BODIES[api])
+    assert response.status_code == 500
+    assert error_of(response, api)["message"]
 
 
 def last_event(body: bytes) -> dict:
@@ -83,19 +98,21 @@ FIRST_EVENTS = {
 
 @pytest.mark.parametrize("torn", [b"", b'data: {"id": "tor'], ids=["between", "within"])
 @pytest.mark.parametrize("api", GENERATING)
-def test_an_upstream_that_dies_in_the_middle_leaves_a_well_formed_error_event(api: Api, torn: bytes):
+def test_an_upstream_that_dies_in_the_middle_leaves_a_well_formed_error_event(
+    one_of_all: OneOfAll, api: Api, torn: bytes
+):
+    server, one, url = one_of_all
     pieces = [FIRST_EVENTS[api], *([torn] if torn else []), Reset]
-    with scripted(lambda asked: stream_answer(*pieces)) as server:
-        one = upstream(server.url, apis=GENERATING)
-        with gateway(one) as url:
-            response = httpx.post(url + api.value, json=BODIES[api] | {"stream": True})
-        assert response.status_code == 200
-        assert response.content.startswith(FIRST_EVENTS[api])
-        assert torn == b"" or torn not in response.content
-        error = last_event(response.content)
-        assert "one stopped in the middle" in json.dumps(error)
-        assert one.num_failed == 1
-        assert response.content.endswith(b"[DONE]\n\n") == (api in (Api.CHAT, Api.COMPLETIONS))
+    server.script = lambda asked: stream_answer(*pieces)
+    num_failed = one.num_failed
+    response = httpx.post(url + api.value, json=BODIES[api] | {"stream": True})
+    assert response.status_code == 200
+    assert response.content.startswith(FIRST_EVENTS[api])
+    assert torn == b"" or torn not in response.content
+    error = last_event(response.content)
+    assert "one stopped in the middle" in json.dumps(error)
+    assert one.num_failed == num_failed + 1
+    assert response.content.endswith(b"[DONE]\n\n") == (api in (Api.CHAT, Api.COMPLETIONS))
 
 
 def test_a_stream_without_framing_that_lacks_its_end_mark_has_failed():
@@ -120,12 +137,10 @@ def test_an_answer_in_one_piece_that_breaks_off_is_a_502():
 
 @pytest.mark.parametrize("api", GENERATING)
 def test_nobody_there_is_a_502_soon(api: Api):
-    with scripted(lambda asked: json_answer({})) as server:
-        server.kill()
-        with gateway(upstream(server.url, apis=GENERATING), retry_for_s=0.1) as url:
-            response = httpx.post(url + api.value, json=BODIES[api] | {"stream": True})
-            assert response.status_code == 502
-            assert "one" in error_of(response, api)["message"]
+    with gateway(upstream("http://127.0.0.1:1", apis=GENERATING), retry_for_s=0.1) as url:
+        response = httpx.post(url + api.value, json=BODIES[api] | {"stream": True})
+        assert response.status_code == 502
+        assert "one" in error_of(response, api)["message"]
 
 
 def test_an_upstream_that_comes_back_soon_is_waited_for():

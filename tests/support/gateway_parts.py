@@ -12,8 +12,8 @@ from edgewise.core.errors import InvalidRequestError
 from edgewise.gateway.app import create_gateway
 from edgewise.gateway.parts import ForwardOptions, GatewayParts
 from edgewise.gateway.profile import Api, Kind, ModelCard, Profile
+from edgewise.gateway.transport import HttpTransport
 from edgewise.serving.listening import Server, bind, url_of
-from tests.support.plain_transport import PlainTransport
 
 
 @dataclass
@@ -87,7 +87,7 @@ def gateway(*upstreams: FixedUpstream, strict: bool = False, **fields: Any) -> I
     own = {name: fields.pop(name) for name in ("keys", "routes", "startup", "shutdown") if name in fields}
     parts = GatewayParts(
         router=FixedRouter(upstreams, strict=strict),
-        transport=PlainTransport(),
+        transport=HttpTransport(),
         options=ForwardOptions(**fields),
         **own,
     )
@@ -114,6 +114,6 @@ def serving_app(app: Any) -> Iterator[str]:
 
 def benchmark_gateway(url: str, ready: Any) -> None:
     """A gateway in a process of its own, without end; tells its port when it answers."""
-    parts = GatewayParts(router=FixedRouter([upstream(url)]), transport=PlainTransport())
+    parts = GatewayParts(router=FixedRouter([upstream(url)]), transport=HttpTransport())
     listener = bind("127.0.0.1", 0)
     Server(create_gateway(parts), listener, lambda: ready(listener.getsockname()[1]), drain_timeout_s=1).run()

@@ -67,7 +67,7 @@ async def error_answer(call: Call, begun: Begun) -> ErrorAnswer:
     except BrokenReplyError:
         body = b""
     reply = begun.reply
-    error = _read_error(begun.route.upstream.name, reply.status, body, reply.headers)
+    error = read_error(begun.route.upstream.name, reply.status, body, reply.headers)
     if begun.plan.native and _is_error_object(call.api, body):
         return ErrorAnswer(error, Response(body, reply.status, passed_headers(reply.headers)))
     return ErrorAnswer(error, error_response(error, {"type": "http", "path": call.api.value}))
@@ -91,7 +91,7 @@ def _object(body: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _read_error(upstream: str, status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
+def read_error(upstream: str, status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
     value = _object(body)
     error = value.get("error")
     fields = error if isinstance(error, dict) else value
