@@ -1,15 +1,15 @@
 """What a person says about a gateway: its upstreams in order of preference, and how names are treated. Data, and the TOML file it comes from.
 
-    default = "qwen"                 # who answers names that nobody has; the first upstream if absent
-    strict_model_names = false       # true: 404 for such names
+default = "qwen"                 # who answers names that nobody has; the first upstream if absent
+strict_model_names = false       # true: 404 for such names
 
-    [aliases]
-    claude-sonnet-4-5 = "qwen3-30b"  # any name -> a model's or an upstream's
+[aliases]
+claude-sonnet-4-5 = "qwen3-30b"  # any name -> a model's or an upstream's
 
-    [[upstream]]
-    name = "qwen"
-    url = "http://127.0.0.1:8081"
-    kind = "edge-llm"                # found out by asking if absent
+[[upstream]]
+name = "qwen"
+url = "http://127.0.0.1:8081"
+kind = "edge-llm"                # found out by asking if absent
 """
 
 from __future__ import annotations
@@ -144,7 +144,9 @@ def _url(value: Any, what: str) -> str:
 def _kind(value: Any, what: str) -> Kind:
     kinds = [kind.value for kind in Kind]
     if value not in kinds:
-        raise ConfigError(f"{what} must be one of {', '.join(kinds)}, got {value!r}", hint=_near(value, kinds))
+        raise ConfigError(
+            f"{what} must be one of {', '.join(kinds)}, got {value!r}", hint=_near(value, kinds)
+        )
     return Kind(value)
 
 

@@ -149,7 +149,9 @@ def _first_with_room(ranked: Sequence[Route]) -> Route:
 
 def _score(affinity: str, upstream: Upstream) -> float:
     """Weighted rendezvous hashing: -w / ln(h) with h spread evenly over (0, 1)."""
-    digest = hashlib.blake2b(f"{upstream.name}\0{affinity}".encode("utf-8", "replace"), digest_size=8).digest()
+    digest = hashlib.blake2b(
+        f"{upstream.name}\0{affinity}".encode("utf-8", "replace"), digest_size=8
+    ).digest()
     even = (int.from_bytes(digest) + 0.5) / 2**64
     return -upstream.config.weight / math.log(even)
 

@@ -12,7 +12,7 @@ import functools
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, cast, cast
+from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -70,7 +70,7 @@ class _Connection(asyncio.Protocol):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods only
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods only
 
     def data_received(self, data: bytes) -> None:
         self.has_bytes = True
