@@ -1,0 +1,59 @@
+"""shape: a body as its upstream needs it, and no further. The rules are in the modules beside; here is their order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgewise.gateway.profile import Api, Profile
+from edgewise.gateway.shaping.choices import CHOICE_STEPS
+from edgewise.gateway.shaping.fields import FIELD_STEPS
+from edgewise.gateway.shaping.media import MEDIA_STEPS
+from edgewise.gateway.shaping.messages import MESSAGES_STEPS
+from edgewise.gateway.shaping.past_calls import CALL_STEPS
+from edgewise.gateway.shaping.step import Body, Context, Fetch, Step
+from edgewise.gateway.shaping.thinking import THINKING_STEPS
+from edgewise.gateway.shaping.turns import TURN_STEPS
+
+STEPS: tuple[Step, ...] = (
+    *MEDIA_STEPS,
+    *TURN_STEPS,
+    *CALL_STEPS,
+    *MESSAGES_STEPS,
+    *CHOICE_STEPS,
+    *THINKING_STEPS,
+    *FIELD_STEPS,  # last: what other rules wrote is filtered too
+)
+"""Every rule in the order it is applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """A body as it is sent: the client's own object where no rule had anything to do.
+
+    `applied`: the rules that changed something. `dropped`: dotted names of fields whose wish is lost with that.
+    """
+
+    body: Body
+    applied: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+def shape(body: Body, api: Api, profile: Profile, *, model: str, fetch: Fetch | None = None) -> Shaped:
+    """Apply every rule that the profile asks for. `model`: the name to send, "" to leave it as it is.
+
+    Raises InvalidRequestError for what can be passed on in no form.
+    """
+    context = Context(profile, api, model, fetch)
+    applied = []
+    for step in STEPS:
+        if step.wanted(profile, api):
+            changed = step.apply(body, context)
+            if changed is not body:
+                applied.append(step.name)
+                body = changed
+    return Shaped(body, tuple(applied), tuple(dict.fromkeys(context.dropped)))
+
+
+def touches_request(profile: Profile, api: Api) -> bool:
+    """Whether any rule looks at requests of this API to this upstream, beyond the model's name."""
+    return any(step.wanted(profile, api) for step in STEPS if step.name != "model-name")
