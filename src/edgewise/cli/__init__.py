@@ -15,6 +15,7 @@ from edgewise.core.errors import EdgewiseError
 
 COMMANDS = {
     "serve": "serve a model over HTTP (OpenAI API)",
+    "gateway": "one address in front of several engines",
     "run": "complete one prompt and exit",
     "chat": "talk to a model in the terminal",
     "bench": "measure speed, beside the machine's limits and a peer engine",

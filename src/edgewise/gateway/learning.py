@@ -17,6 +17,7 @@ from edgewise.gateway.config import GatewayConfig
 from edgewise.gateway.kinds import Facts, detect, kind_of
 from edgewise.gateway.parts import BrokenReplyError, NotBegunError, Transport
 from edgewise.gateway.profile import Api, Kind, ModelCard, Profile
+from edgewise.gateway.transport import SilentError
 from edgewise.gateway.upstream import Upstream
 
 logger = logging.getLogger("edgewise.gateway")
@@ -69,8 +70,7 @@ class Learner:
             await self._look(upstream, known, ask, wanted)
         except (NotBegunError, BrokenReplyError) as error:
             known.num_missed += 1
-            silent = "no answer for" in error.message and known.num_missed < _MISSES
-            if not silent:
+            if not isinstance(error, SilentError) or known.num_missed >= _MISSES:
                 self._down(upstream, error.message)
 
     async def _look(self, upstream: Upstream, known: _Known, ask: Ask, wanted: bool) -> None:

@@ -241,7 +241,7 @@ class HttpTransport:
                     await connection.news()
         except TimeoutError:
             connection.abort()
-            raise NotBegunError(f"{wire.url}: no answer for {timeout:g} s") from None
+            raise SilentError(f"{wire.url}: no answer for {timeout:g} s") from None
         except BaseException:
             connection.abort()
             raise
@@ -295,6 +295,10 @@ class HttpTransport:
             for connection in idle:
                 connection.abort()
         self._idle.clear()
+
+
+class SilentError(NotBegunError):
+    """An upstream took the request and said nothing for too long."""
 
 
 class _StaleError(Exception):

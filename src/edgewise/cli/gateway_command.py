@@ -1,0 +1,96 @@
+"""`edgewise gateway`: one address in front of several engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgewise.cli.common import setup_logging, store_settings
+from edgewise.cli.serve_command import environment_keys
+from edgewise.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edgewise.gateway.config import GatewayConfig
+
+
+def command(
+    engine: Annotated[list[str] | None, typer.Option(metavar="NAME[:KIND]=URL", help="an upstream (repeatable, the first is preferred); KIND: edgewise, llama, edge-llm, vllm, openai", show_default=False)] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with upstreams and settings; read again on SIGHUP", show_default=False)] = None,
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 picks a free one")] = 8080,
+    api_key: Annotated[list[str] | None, typer.Option(help="accept only this key (repeatable); also EDGEWISE_API_KEY")] = None,
+    default: Annotated[str | None, typer.Option(metavar="NAME", help="the upstream that answers unknown model names", show_default="the first")] = None,
+    alias: Annotated[list[str] | None, typer.Option(metavar="NAME=MODEL", help="a further name for a model or an upstream (repeatable)", show_default=False)] = None,
+    strict_model_names: Annotated[bool | None, typer.Option("--strict-model-names/--no-strict-model-names", help="answer unknown model names with 404", show_default="no")] = None,
+    refresh_s: Annotated[float | None, typer.Option(min=0.05, help="upstreams list their models again this often", show_default="10")] = None,
+    health_s: Annotated[float | None, typer.Option(min=0.05, help="upstreams are asked this often whether they answer", show_default="3")] = None,
+    keep_alive_s: Annotated[float, typer.Option(min=0.1, help="a stream shows a sign of life this often")] = 10.0,
+    commit_after_s: Annotated[float, typer.Option(min=0.1, help="a streamed request waits this long for its upstream's status")] = 10.0,
+    upstream_timeout_s: Annotated[float, typer.Option(min=1.0, help="an upstream may be silent this long")] = 3600.0,
+    max_body_mb: Annotated[int, typer.Option(min=1, help="largest request body, MiB")] = 32,
+    max_stored_responses: Annotated[int, typer.Option(min=0, help="answers of /v1/responses kept for requests that ask for it")] = 1000,
+    cors_origin: Annotated[list[str] | None, typer.Option(help="allow this origin (repeatable); none by default")] = None,
+    allowed_host: Annotated[list[str] | None, typer.Option(help="answer only this Host (repeatable); any by default")] = None,
+    root_path: Annotated[str, typer.Option(help="path below which a proxy has put the gateway")] = "",
+    drain_timeout_s: Annotated[float, typer.Option(min=0.0, help="running answers get this long when the gateway stops")] = 30.0,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
+) -> None:  # fmt: skip
+    from edgewise.gateway.keys import StaticKeys
+    from edgewise.gateway.parts import ForwardOptions
+    from edgewise.gateway.profiles import FileProfiles
+    from edgewise.gateway.run import Listening, serve
+
+    setup_logging(log_level)
+    aliases = dict(_alias_of(text) for text in alias or ())
+    settings = {
+        "default": default,
+        "strict_model_names": strict_model_names,
+        "refresh_s": refresh_s,
+        "health_s": health_s,
+    }
+    given = {name: value for name, value in settings.items() if value is not None}
+
+    def load() -> GatewayConfig:
+        return _configuration(engine or [], config, aliases, given)
+
+    keys = tuple(api_key or ()) or environment_keys()
+    serve(
+        load,
+        ForwardOptions(
+            max_body_bytes=max_body_mb << 20,
+            commit_after_s=commit_after_s,
+            keep_alive_s=keep_alive_s,
+            upstream_timeout_s=upstream_timeout_s,
+            max_stored_responses=max_stored_responses,
+            root_path=root_path,
+            allowed_hosts=tuple(allowed_host or ()),
+            allowed_origins=tuple(cors_origin or ()),
+        ),
+        listening=Listening(host, port, drain_timeout_s, log_level),
+        keys=StaticKeys(keys) if keys else None,
+        profiles=FileProfiles(store_settings().data_dir / "profiles"),
+    )
+
+
+def _configuration(
+    engines: list[str], path: Path | None, aliases: dict[str, str], given: dict[str, object]
+) -> GatewayConfig:
+    """The file's configuration with the flags over it: their upstreams come before the file's. Raises ConfigError."""
+    from edgewise.gateway.config import GatewayConfig, engine_of, read_config
+
+    base = GatewayConfig() if path is None else read_config(path)
+    upstreams = (*(engine_of(text) for text in engines), *base.upstreams)
+    if not upstreams:
+        raise ConfigError(
+            "there is no upstream", hint="for example --engine local=http://127.0.0.1:8000, or --config FILE"
+        )
+    return base.replace(upstreams=upstreams, aliases={**base.aliases, **aliases}, **given)
+
+
+def _alias_of(text: str) -> tuple[str, str]:
+    name, equals, model = text.partition("=")
+    if not equals or not name or not model:
+        raise ConfigError(f"--alias {text!r} is not NAME=MODEL")
+    return name, model
