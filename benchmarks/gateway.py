@@ -101,10 +101,22 @@ def run_upstream(ready: Connection, interval_s: float) -> None:
 
 
 def run_gateway(ready: Connection, upstream_url: str) -> None:
-    """The gateway as the command line runs it, in a process that has imported nothing else."""
-    from tests.support.gateway_parts import benchmark_gateway
+    """A gateway in a process that has imported nothing else."""
+    from edgewise.gateway.app import create_gateway
+    from edgewise.gateway.config import GatewayConfig, UpstreamConfig
+    from edgewise.gateway.parts import GatewayParts
+    from edgewise.gateway.profile import Kind
+    from edgewise.gateway.routing import Router
+    from edgewise.gateway.transport import HttpTransport
+    from edgewise.gateway.upstream import CircuitBreaker, Upstream
+    from edgewise.serving.listening import Server, bind
 
-    benchmark_gateway(upstream_url, ready.send)
+    config = GatewayConfig((UpstreamConfig("one", upstream_url, Kind.OPENAI, models=("m",)),))
+    one = Upstream(config.upstreams[0], CircuitBreaker(config.breaker_failures, config.breaker_pause_s))
+    one.answers = True
+    app = create_gateway(GatewayParts(Router(config, [one]), HttpTransport()))
+    listener = bind("127.0.0.1", 0)
+    Server(app, listener, lambda: ready.send(listener.getsockname()[1]), drain_timeout_s=1).run()
 
 
 @contextlib.contextmanager

@@ -27,6 +27,9 @@ class FixedUpstream:
     healthy: bool = True
     num_failed: int = 0
 
+    def address(self, path: str) -> str:
+        return self.url + path
+
     @contextlib.contextmanager
     def lease(self) -> Iterator[None]:
         self.in_flight += 1
@@ -110,10 +113,3 @@ def serving_app(app: Any) -> Iterator[str]:
         thread.join(10)
         listener.close()
         assert not thread.is_alive(), "the gateway did not stop"
-
-
-def benchmark_gateway(url: str, ready: Any) -> None:
-    """A gateway in a process of its own, without end; tells its port when it answers."""
-    parts = GatewayParts(router=FixedRouter([upstream(url)]), transport=HttpTransport())
-    listener = bind("127.0.0.1", 0)
-    Server(create_gateway(parts), listener, lambda: ready(listener.getsockname()[1]), drain_timeout_s=1).run()

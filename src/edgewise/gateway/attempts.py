@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -69,24 +70,22 @@ class Attempts:
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self._options.retry_for_s
         pauses = _pauses()
+        routes = self._routes(call)
         while True:
-            routes = self._in_order(self._router.routes(call.model, affinity=call.affinity))
             begun = await self._try_each(call, routes)
             if begun is not None:
                 return begun
             if loop.time() >= give_up_s:
-                names = ", ".join(dict.fromkeys(route.upstream.name for route in routes))
-                raise HttpError(
-                    502,
-                    f"No upstream could be reached for this model (tried: {names}).",
-                    kind="server_error",
-                    code="upstream_unreachable",
-                    headers={"Retry-After": "5"},
-                )
+                raise _unreachable(routes)
             await asyncio.sleep(next(pauses))
+            with contextlib.suppress(
+                OverloadedError
+            ):  # nobody is known to be back: those of before are asked again
+                routes = self._routes(call)
 
-    def _in_order(self, routes: Sequence[Route]) -> list[Route]:
+    def _routes(self, call: Call) -> list[Route]:
         """Those with a free place first, else as routing has them."""
+        routes = self._router.routes(call.model, affinity=call.affinity)
         return sorted(routes, key=lambda route: not self.queue_of(route.upstream).has_room)
 
     async def _try_each(self, call: Call, routes: Sequence[Route]) -> Begun | None:
@@ -121,7 +120,7 @@ class Attempts:
             try:
                 reply = await self._transport.send(
                     "POST",
-                    upstream.url + plan.path,
+                    upstream.address(plan.path),
                     {**call.headers, "content-type": "application/json", **upstream.headers},
                     plan.body,
                     timeout=self._options.upstream_timeout_s,
@@ -132,6 +131,17 @@ class Attempts:
             if reply.status < 500:
                 upstream.succeeded()
             return Begun(route, plan, reply, held.pop_all())
+
+
+def _unreachable(routes: Sequence[Route]) -> HttpError:
+    names = ", ".join(dict.fromkeys(route.upstream.name for route in routes))
+    return HttpError(
+        502,
+        f"No upstream could be reached for this model (tried: {names}).",
+        kind="server_error",
+        code="upstream_unreachable",
+        headers={"Retry-After": "5"},
+    )
 
 
 def _pauses() -> Iterator[float]:

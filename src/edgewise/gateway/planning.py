@@ -11,6 +11,7 @@ from edgewise.gateway.calls import Call
 from edgewise.gateway.outlets import BeforeAnswer, Outlet, PassThrough
 from edgewise.gateway.parts import Route
 from edgewise.gateway.profile import Api
+from edgewise.gateway.shaping.request import shape
 from edgewise.gateway.stored import KeepingPassThrough, KeptResponses
 from edgewise.serving.errors import HttpError
 
@@ -58,6 +59,6 @@ class Planner:
     def _native(self, call: Call, route: Route) -> Plan:
         kept = self._kept if call.api is Api.RESPONSES else None
         body = call.body if kept is None else kept.expanded(call.body)
-        if body is call.body and route.model == call.model:
-            return Plan(call, call.api.value, call.raw, kept=kept)
-        return Plan(call, call.api.value, orjson.dumps({**body, "model": route.model}), kept=kept)
+        shaped = shape(body, call.api, route.upstream.profile, model=route.model)
+        sent = call.raw if shaped.body is call.body else orjson.dumps(shaped.body)
+        return Plan(call, call.api.value, sent, shaped.dropped, shaped.applied, kept=kept)

@@ -56,7 +56,7 @@ class Side:
             with upstream.lease():
                 reply = await self._transport.send(
                     "POST",
-                    upstream.url + path,
+                    upstream.address(path),
                     {"content-type": "application/json", **upstream.headers},
                     body,
                     timeout=_TIMEOUT_S,
