@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -44,7 +44,7 @@ def command(
 
     setup_logging(log_level)
     aliases = dict(_alias_of(text) for text in alias or ())
-    settings = {
+    settings: dict[str, Any] = {
         "default": default,
         "strict_model_names": strict_model_names,
         "refresh_s": refresh_s,
@@ -75,7 +75,7 @@ def command(
 
 
 def _configuration(
-    engines: list[str], path: Path | None, aliases: dict[str, str], given: dict[str, object]
+    engines: list[str], path: Path | None, aliases: dict[str, str], given: dict[str, Any]
 ) -> GatewayConfig:
     """The file's configuration with the flags over it: their upstreams come before the file's. Raises ConfigError."""
     from edgewise.gateway.config import GatewayConfig, engine_of, read_config
