@@ -94,7 +94,7 @@ def _name_model(body: Body, context: Context) -> Body:
 
 def _rename_limit(body: Body, context: Context) -> Body:
     """A limit under the name that is known; one where both are given, which some refuse when they differ."""
-    allowed = allowed_fields(context.profile, context.api) or frozenset(("max_tokens",))
+    allowed = allowed_fields(context.profile, context.api) or EDGE_LLM_FIELDS
     if body.get("max_completion_tokens") is None:
         return body
     if "max_completion_tokens" not in allowed:

@@ -43,11 +43,14 @@ class EndMarks:
     def __init__(self) -> None:
         self._held = ""
         self._struck = False  # in HTML, </s> ends what <s> began
+        self._tail = ""
 
     def push(self, text: str) -> str:
         """More of the text; what may be the beginning of its end waits."""
+        seen = self._tail + text
+        self._struck = self._struck or _STRUCK in seen
+        self._tail = seen[1 - len(_STRUCK) :]
         text = self._held + text
-        self._struck = self._struck or _STRUCK in text
         end = len(text) - self._half(text)
         end = self._without_marks(text, end)
         self._held = text[end:]

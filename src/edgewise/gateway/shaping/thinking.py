@@ -6,6 +6,7 @@ from typing import Any, assert_never
 
 from edgewise.core.chat import ReasoningOptions
 from edgewise.gateway.profile import Api, Kind, Profile
+from edgewise.gateway.shaping.fields import allowed_fields
 from edgewise.gateway.shaping.step import Body, Context, Step, without
 from edgewise.protocols.fields import Fields
 from edgewise.protocols.reasoning_fields import read_reasoning
@@ -57,7 +58,14 @@ def _by_effort(body: Body, options: ReasoningOptions) -> Body:
 
 
 def _switch_chat(body: Body, context: Context) -> Body:
-    options = read_reasoning(Fields.of(body, ""))
+    """Nothing where the upstream takes none of the fields that would say it."""
+    changed = _switched(body, context, read_reasoning(Fields.of(body, "")))
+    allowed = allowed_fields(context.profile, context.api)
+    written = {name for name, value in changed.items() if body.get(name) != value}
+    return changed if allowed is None or written <= allowed else body
+
+
+def _switched(body: Body, context: Context, options: ReasoningOptions) -> Body:
     match context.profile.kind:
         case Kind.LLAMA | Kind.VLLM:
             return _in_template(body, options)
