@@ -5,6 +5,7 @@ EdgewiseError
 │   └── ContextLengthError     prompt does not fit the window; carries both numbers
 ├── RequestCancelledError      the caller cancelled, or the engine is closing
 ├── OverloadedError            no room in the queue now; try again (HTTP 503, 529 on Anthropic)
+├── UpstreamError              another server answered with an error, which is passed on
 ├── EngineDeadError            the engine thread failed; nothing can be served (HTTP 500)
 ├── ModelError                 a checkpoint or engine directory cannot be used
 │   ├── ModelNotFoundError     no such catalog name, file or repository
@@ -66,6 +67,25 @@ class OverloadedError(EdgewiseError):
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class UpstreamError(EdgewiseError):
+    """Another server's error, passed on: its HTTP status, and the type, code and field of its error object where it gave them."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 502,
+        kind: str = "server_error",
+        code: str | None = None,
+        param: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.code = code
+        self.param = param
 
 
 class EngineDeadError(EdgewiseError):

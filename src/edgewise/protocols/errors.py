@@ -12,6 +12,7 @@ from edgewise.core.errors import (
     InvalidRequestError,
     OverloadedError,
     RequestCancelledError,
+    UpstreamError,
 )
 
 CLIENT_CLOSED_REQUEST = 499
@@ -28,6 +29,8 @@ def status_of(error: Exception) -> int:
             return 503
         case RequestCancelledError():
             return CLIENT_CLOSED_REQUEST
+        case UpstreamError():
+            return error.status
         case _:
             return 500
 
@@ -48,6 +51,8 @@ def encode_error(error: Exception) -> dict[str, Any]:
             return error_object(error.message, "server_error", code="server_overloaded")
         case RequestCancelledError():
             return error_object(error.message, "server_error", code="request_cancelled")
+        case UpstreamError():
+            return error_object(error.message, error.kind, param=error.param, code=error.code)
         case EngineDeadError():
             return error_object(
                 f"The engine has stopped: {error.message}", "server_error", code="engine_dead"

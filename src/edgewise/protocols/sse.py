@@ -1,7 +1,9 @@
-"""Framing of server-sent events (WHATWG HTML, section 9.2): `data:` lines, comments, and the end mark of OpenAI streams."""
+"""Framing of server-sent events (WHATWG HTML, section 9.2), written and read: `data:` lines, comments, the end mark of OpenAI streams."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -24,3 +26,62 @@ def named(name: str, payload: Any) -> bytes:
 def comment(text: str) -> bytes:
     """A line every client skips."""
     return b": " + text.encode() + END
+
+
+@dataclass(frozen=True, slots=True)
+class SseEvent:
+    """One event as it came: its name ("" where it has none) and its data lines joined."""
+
+    name: str
+    data: bytes
+
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class SseParser:
+    """Bytes of an event stream, cut anywhere -> events. Comments, ids and retry times are skipped; so are events without data."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._name = ""
+        self._data: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[SseEvent]:
+        """The events that are complete with this piece."""
+        text = self._rest + data
+        end = max(
+            text.rfind(b"\n"), text.rfind(b"\r", 0, -1)
+        )  # a carriage return at the end may be half a line end
+        if end < 0:
+            self._rest = text
+            return []
+        if text[end : end + 2] == b"\r\n":
+            end += 1
+        self._rest = text[end + 1 :]
+        return self._lines(text[: end + 1])
+
+    def close(self) -> list[SseEvent]:
+        """The stream has ended: an event whose last blank line is missing counts, since servers forget it."""
+        rest, self._rest = self._rest, b""
+        return self._lines(rest.rstrip(b"\r\n") + b"\n\n")
+
+    def _lines(self, text: bytes) -> list[SseEvent]:
+        events = []
+        for line in _LINE_END.split(text)[:-1]:
+            if line:
+                self._field(line)
+            elif self._data:
+                events.append(SseEvent(self._name, b"\n".join(self._data)))
+                self._name, self._data = "", []
+            else:
+                self._name = ""
+        return events
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+        elif name == b"event":
+            self._name = value.decode(errors="replace")
