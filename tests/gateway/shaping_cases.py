@@ -130,6 +130,12 @@ CASES = (
         {"max_tokens": 979},
     ),
     Case(
+        "limit-stated",
+        profile(kind=Kind.EDGE_LLM, models=(ModelCard("m", window=65536),)),
+        messages(USER),
+        {"max_tokens": 65515},
+    ),
+    Case(
         "functions-to-tools",
         profile(kind=Kind.VLLM),
         messages(

@@ -15,6 +15,7 @@ from edgewise.core.requests import Usage
 from edgewise.gateway.profile import Api, Fault, Kind, Profile
 from edgewise.gateway.shaping import ReplyRepair, shape
 from edgewise.gateway.shaping.arguments import Arguments, mended
+from edgewise.protocols.reply import Reply
 from tests.gateway.shaping_cases import OTHER, TOOL, call, result, system, turn
 
 ids = st.sampled_from(["", "a", "b"])
@@ -149,3 +150,38 @@ def test_no_malformed_call_leaves_whatever_an_upstream_writes(
     assert isinstance(end, Finish)
     assert calls or end.reason != "tool_calls"
     assert not calls or end.reason != "stop"
+
+
+notes = st.lists(
+    st.sampled_from(
+        [
+            *("Hi ", "<think>", "</think>", "<|im_end|>", "STOP", "\n", "<", "[", "```json\n"),
+            '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>',
+            "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>",
+            '{"name": "f", "arguments": {"a": [1, "x"]}}',
+        ]
+    ),
+    max_size=5,
+)
+CURED = (Fault.LEAKED_END_TOKENS, Fault.LEAKED_TOOL_MARKUP, Fault.STOP_STRINGS, Fault.REASONING_FIELD)
+
+
+@settings(max_examples=150)
+@given(notes, st.lists(st.integers(0, 120), max_size=6), st.frozensets(st.sampled_from(CURED)))
+def test_a_repair_is_the_same_however_the_text_was_cut(
+    written: list[str], cuts: list[int], faults: frozenset[Fault]
+) -> None:
+    text = "".join(written)
+
+    def repaired(pieces: list[str]) -> list[tuple[str, str]]:
+        chat = ChatRequest((), tools=(ToolDefinition("f", None, None),), sampling={"stop": ["STOP"]})
+        events = [PartStart(0, "text", "t"), *(PartDelta(0, piece) for piece in pieces), PartEnd(0)]
+        reply = Reply.empty(1)
+        repair = ReplyRepair(Profile(Kind.OPENAI, faults=faults), chat)
+        for event in [*events, Finish(0, "stop", Usage())]:
+            reply.add(repair([event]))
+        choice = reply.choices[0]
+        return [*((part.kind, part.text) for part in choice.parts), ("finish", str(choice.finish_reason))]
+
+    places = sorted({0, *(cut for cut in cuts if cut < len(text)), len(text)})
+    assert repaired([text[a:b] for a, b in pairwise(places)]) == repaired([text])

@@ -127,8 +127,9 @@ def test_half_a_mark_is_text_and_struck_out_text_keeps_its_end() -> None:
 
 def test_leaked_end_marks_leave_the_reply_only_where_they_leak() -> None:
     events = [*text("Hi<|end", "oftext|>"), finish()]
-    parts, _, _ = repaired(events, Fault.LEAKED_END_TOKENS)
+    parts, _, repair = repaired(events, Fault.LEAKED_END_TOKENS)
     assert [part.text for part in parts] == ["Hi"]
+    assert repair.counts == {"end-marks": 1}
     parts, _, _ = repaired(events)
     assert [part.text for part in parts] == ["Hi<|endoftext|>"]
     parts, _, _ = repaired([*text("<|im_end|>"), finish()], Fault.LEAKED_END_TOKENS)
@@ -151,7 +152,9 @@ LEAKED = [
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_calls_in_the_text_become_calls(notation: str, size: int) -> None:
     pieces = [notation[i : i + size] for i in range(0, len(notation), size)]
-    parts, end, _ = repaired([*text(*pieces), finish()], Fault.LEAKED_TOOL_MARKUP)
+    parts, end, repair = repaired([*text(*pieces), finish()], Fault.LEAKED_TOOL_MARKUP)
+    counted = "leaked-calls" if notation in LEAKED[:6] else "bare-calls"
+    assert repair.counts == {counted: 1, "finish-reason": 1}
     assert [(part.kind, part.name) for part in parts] == [("tool_call", "write_file")]
     assert json.loads(parts[0].text) == {"path": "a", "count": 2}
     assert parts[0].id.startswith("call_")
@@ -187,10 +190,11 @@ def test_an_answer_bound_by_schema_is_the_call_it_stands_for() -> None:
 
 
 def test_thinking_in_the_text_is_split_off() -> None:
-    parts, _, _ = repaired(
+    parts, _, repair = repaired(
         [*text("<th", "ink>\nHm.\n</thi", "nk>\n\nHello"), finish()], Fault.REASONING_FIELD
     )
     assert [(part.kind, part.text) for part in parts] == [("reasoning", "Hm."), ("text", "Hello")]
+    assert repair.counts == {"thinking-in-text": 1}
 
 
 def test_text_ends_before_a_stop_string_and_nothing_follows() -> None:

@@ -73,6 +73,8 @@ OPENAI_FIELDS = frozenset(
 )
 """What every server of OpenAI's chat API takes, for one that refuses others and has no list."""
 
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_EDGE_LLM_DEFAULT = 2048
 _CHARS_PER_TOKEN = 3  # fewer than text has on average: an estimate of a prompt should rather be too long
 _TOKENS_PER_TURN = 16
 
@@ -110,17 +112,28 @@ def _filter(body: Body, context: Context) -> Body:
     return without(body, *unknown)
 
 
-def _clamp(body: Body, context: Context) -> Body:
-    """A limit that fits the window beside the prompt, whose length is estimated from its characters."""
+def _room(body: Body, context: Context) -> int | None:
+    """The tokens left beside the prompt, whose length is estimated from its characters; None where the window is not known."""
     cards = context.profile.models
     window = next((card.window for card in cards if context.model in (card.id, *card.aliases)), None)
-    if window is None:
-        window = cards[0].window if len(cards) == 1 else None
-    if window is None:
+    if window is None and len(cards) == 1:
+        window = cards[0].window
+    return None if window is None else max(1, window - estimated_tokens(body))
+
+
+def _clamp(body: Body, context: Context) -> Body:
+    """A limit that fits the window beside the prompt."""
+    if (room := _room(body, context)) is None:
         return body
-    room = max(1, window - estimated_tokens(body))
-    over = [name for name in ("max_tokens", "max_completion_tokens") if _is_over(body.get(name), room)]
+    over = [name for name in _LIMITS if _is_over(body.get(name), room)]
     return {**body, **dict.fromkeys(over, room)} if over else body
+
+
+def _state_limit(body: Body, context: Context) -> Body:
+    """Edge-LLM cuts answers at 2,048 tokens where no limit is given; without one, clients expect whatever room there is."""
+    if any(body.get(name) is not None for name in _LIMITS) or (room := _room(body, context)) is None:
+        return body
+    return {**body, "max_tokens": room} if room > _EDGE_LLM_DEFAULT else body
 
 
 def _is_over(limit: Any, room: int) -> bool:
@@ -176,6 +189,7 @@ def _is_refusing_both_limits(profile: Profile, api: Api) -> bool:
 FIELD_STEPS = (
     Step("model-name", lambda profile, api: True, _name_model),
     Step("one-limit", _is_refusing_both_limits, _rename_limit),
+    Step("limit-stated", _is_edge_llm, _state_limit),
     Step("refused-values", _is_edge_llm, _leave_out_refused),
     Step("unknown-fields", lambda profile, api: allowed_fields(profile, api) is not None, _filter),
     Step("limit-clamped", when(Fault.MAX_TOKENS, apis=(Api.CHAT, Api.MESSAGES)), _clamp),

@@ -38,9 +38,10 @@ _STRUCK = "<s>"
 
 
 class EndMarks:
-    """Cuts end marks off the end of a text. In its middle they stay: they are then what the text speaks of."""
+    """Cuts end marks off the end of a text. In its middle they stay: they are then what the text speaks of. `found`: there was one."""
 
     def __init__(self) -> None:
+        self.found = False
         self._held = ""
         self._struck = False  # in HTML, </s> ends what <s> began
         self._tail = ""
@@ -59,7 +60,9 @@ class EndMarks:
     def finish(self) -> str:
         """The text is over: what waited and is no mark after all."""
         held, self._held = self._held, ""
-        return held[: self._without_marks(held, len(held))]
+        end = self._without_marks(held, len(held))
+        self.found = end < len(held)
+        return held[:end]
 
     def _half(self, text: str) -> int:
         """The length of the longest half of a mark at the text's end."""
@@ -99,12 +102,16 @@ _FUNCTION = "<function="
 
 
 class LeakedCalls:
-    """Reads calls in whichever notation a text first writes one; until then it is text. A ChatDecoder's parser."""
+    """Reads calls in whichever notation a text first writes one; until then it is text. A ChatDecoder's parser. `found`: it wrote one."""
 
     def __init__(self, tools: Sequence[ToolDefinition]) -> None:
         self._tools = tools
         self._held = ""
         self._parser: ToolParser | None = None
+
+    @property
+    def found(self) -> bool:
+        return self._parser is not None
 
     def push(self, text: str) -> list[ToolEvent]:
         if self._parser is not None:

@@ -146,10 +146,10 @@ class _Choice:
     ) -> None:
         self._number = number
         self._repairs = repairs
-        self._counts = counts
         self._out = _Outgoing(number, repairs, named, ids, counts)
         self._decodes = repairs.leaked_calls or repairs.bare_calls or repairs.reasoning_in_text
         self._end_marks: EndMarks | None = None
+        self._leaked: LeakedCalls | None = None
         self._decoder: ChatDecoder | None = None
         self._kind: PartKind | None = None
         self._done = False
@@ -184,10 +184,11 @@ class _Choice:
 
     def _new_decoder(self) -> ChatDecoder:
         repairs = self._repairs
+        self._leaked = LeakedCalls(repairs.tools) if repairs.leaked_calls else None
         return ChatDecoder(
             self._number,
             tools=repairs.tools,
-            parser=LeakedCalls(repairs.tools) if repairs.leaked_calls else None,
+            parser=self._leaked,
             splitter=reasoning_dialect("think_auto").splitter(False) if repairs.reasoning_in_text else None,
             bare_calls=repairs.bare_calls and bool(repairs.tools),
         )
@@ -205,20 +206,24 @@ class _Choice:
     def _end_part(self) -> list[ChatEvent]:
         if self._kind is None:
             return []
+        events = self._end_text() if self._kind == "text" else self._out.end()
+        self._kind = None
+        return events
+
+    def _end_text(self) -> list[ChatEvent]:
+        """What the text's readers held back, and the end of the part it belongs to."""
         events: list[ChatEvent] = []
         if self._end_marks is not None:
             if rest := self._end_marks.finish():
                 events += self._text(PartDelta(self._number, rest))
-            self._end_marks = None
-        if self._decoder is not None:
-            decoded, _ = self._decoder.finish("stop")
-            events += self._out.all(decoded)
-            if self._decoder.bare_calls_seen:
-                self._counts["bare-calls"] = self._counts.get("bare-calls", 0) + 1
-            self._decoder = None
-        else:
-            events += self._out.end()
-        self._kind = None
+            self._out.count("end-marks", self._end_marks.found)
+        if self._decoder is None:
+            return [*events, *self._out.end()]
+        decoded, _ = self._decoder.finish("stop")
+        events += self._out.all(decoded)
+        self._out.count("leaked-calls", self._leaked is not None and self._leaked.found)
+        self._out.count("bare-calls", self._decoder.bare_calls_seen)
+        self._decoder = self._end_marks = None
         return events
 
 
@@ -244,8 +249,9 @@ class _Outgoing:
         self._num_whole_calls = 0
         self._num_pieces = 0
 
-    def _count(self, name: str) -> None:
-        self._counts[name] = self._counts.get(name, 0) + 1
+    def count(self, name: str, times: int = 1) -> None:
+        if times:
+            self._counts[name] = self._counts.get(name, 0) + times
 
     def all(self, events: Iterable[ChatEvent]) -> list[ChatEvent]:
         """A decoder's events."""
@@ -253,6 +259,7 @@ class _Outgoing:
         for event in events:
             match event:
                 case PartStart():
+                    self.count("thinking-in-text", event.kind == "reasoning")
                     made += [*self.end(), *self.start(event)]
                 case PartDelta():
                     made += self.delta(event)
@@ -273,12 +280,12 @@ class _Outgoing:
     def _start_call(self, event: PartStart) -> list[ChatEvent]:
         if self._muted or (self._repairs.one_call and self._num_calls):
             self._muted = True
-            self._count("calls-cut")
+            self.count("calls-cut")
             return []
         self._num_calls += 1
         if not event.id or event.id in self._ids:
             event = replace(event, id=new_call_id())
-            self._count("call-ids")
+            self.count("call-ids")
         self._ids.add(event.id)
         tool = self._tools.get(event.name.strip())
         self._arguments = Arguments() if event.kind == "tool_call" else None
@@ -337,7 +344,7 @@ class _Outgoing:
         arguments, self._arguments = self._arguments, None
         text = arguments.finish()
         if arguments.cut or arguments.malformed:
-            self._count("arguments-closed")
+            self.count("arguments-closed")
         self._num_whole_calls += not arguments.cut
         return text if self._custom is None else self._custom.push(text) + self._custom.finish()
 
@@ -346,11 +353,11 @@ class _Outgoing:
         reason, matched = event.reason, event.matched_stop
         if self._stops is not None and self._stops.matched is not None:
             reason, matched = "stop", self._stops.matched
-            self._count("stop-strings")
+            self.count("stop-strings")
         if reason in ("stop", "tool_calls"):
             reason = self._reason(reason)
         if reason != event.reason:
-            self._count("finish-reason")
+            self.count("finish-reason")
         return [Finish(self._number, reason, self._usage(event.usage), matched)]
 
     def _reason(self, told: str) -> str:
@@ -365,6 +372,6 @@ class _Outgoing:
         """Counts where the upstream told none: a piece is about a token, and so are four characters of a prompt."""
         if not self._repairs.estimate_usage or usage.prompt_tokens or usage.completion_tokens:
             return usage
-        self._count("usage-estimated")
+        self.count("usage-estimated")
         prompt = max(1, self._repairs.prompt_chars // _CHARS_PER_TOKEN)
         return replace(usage, prompt_tokens=prompt, completion_tokens=self._num_pieces)
