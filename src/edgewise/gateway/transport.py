@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -272,7 +273,9 @@ class HttpTransport:
         except TimeoutError:
             raise NotBegunError(f"{wire.url}: no connection within {self._connect_timeout_s:g} s") from None
         except OSError as error:  # TLS errors are among them
-            raise NotBegunError(f"{wire.url}: {error.strerror or error}") from error
+            refused = isinstance(error, ConnectionError) and error.errno
+            reason = os.strerror(error.errno) if refused and error.errno else str(error)
+            raise NotBegunError(f"{wire.url}: {reason}") from error
         return connection
 
     def give_back(self, connection: _Connection, origin: Origin) -> None:

@@ -71,7 +71,7 @@ def names_of(value: Any) -> tuple[str, ...]:
 
 def apis_of(schema: Mapping[str, Any]) -> frozenset[Api]:
     """The APIs whose path an OpenAPI document lists with POST."""
-    return frozenset(api for api in Api if _post_of(schema, api))
+    return frozenset(api for api in Api if "post" in _at(schema, "paths", api.value))
 
 
 def fields_of(schema: Mapping[str, Any]) -> dict[Api, frozenset[str]]:
@@ -85,12 +85,8 @@ def fields_of(schema: Mapping[str, Any]) -> dict[Api, frozenset[str]]:
 
 
 def _request_schema(schema: Mapping[str, Any], api: Api) -> dict[str, Any]:
-    content = _at(_post_of(schema, api), "requestBody", "content", "application/json", "schema")
-    return _resolved(schema, content)
-
-
-def _post_of(schema: Mapping[str, Any], api: Api) -> dict[str, Any]:
-    return _at(schema, "paths", api.value, "post")
+    request = _at(schema, "paths", api.value, "post", "requestBody")
+    return _resolved(schema, _at(request, "content", "application/json", "schema"))
 
 
 def _resolved(schema: Mapping[str, Any], body: dict[str, Any]) -> dict[str, Any]:
