@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from edgewise.gateway.attempts import Attempts
 from edgewise.gateway.calls import Call, read_call
+from edgewise.gateway.counting import Counter
 from edgewise.gateway.downstream import Downstream
 from edgewise.gateway.forward import Forwarder
 from edgewise.gateway.info import Information
@@ -29,6 +30,7 @@ from edgewise.gateway.metrics import GatewayMetrics
 from edgewise.gateway.parts import GatewayParts
 from edgewise.gateway.planning import Planner
 from edgewise.gateway.profile import Api
+from edgewise.gateway.replies import WholeAnswers
 from edgewise.gateway.side import TOKENIZING, Side
 from edgewise.gateway.stored import KeptResponses
 from edgewise.serving.auth import OPEN_PATHS, keys_of
@@ -81,9 +83,12 @@ class Gateway:
         self.metrics = GatewayMetrics()
         store = ResponseStore(parts.options.max_stored_responses, parts.options.max_stored_response_bytes)
         self._kept = KeptResponses(store)
-        attempts = Attempts(parts, Planner(self._kept), self.metrics)
-        self.forwarder = Forwarder(attempts, parts.options, self.metrics)
         self._side = Side(parts.router, parts.transport, parts.options)
+        planner = Planner(self._kept)
+        attempts = Attempts(parts, planner, self.metrics)
+        self.forwarder = Forwarder(
+            attempts, WholeAnswers(self._side), Counter(self._side), parts.options, self.metrics
+        )
         self._info = Information(parts.router, self.metrics)
         self._pages = PageRouter(list(parts.routes), default=_no_such_path)
         upstreams = parts.router

@@ -14,11 +14,13 @@ from edgewise.gateway.limits import FairQueue
 from edgewise.gateway.metrics import GatewayMetrics
 from edgewise.gateway.parts import GatewayParts, NotBegunError, Reply, Route, Upstream
 from edgewise.gateway.planning import Plan, Planner
+from edgewise.gateway.profile import Api
 from edgewise.serving.errors import HttpError
 
 logger = logging.getLogger("edgewise.gateway")
 
 _BUSY = (429, 503)
+_UNTRANSLATED = (Api.COUNT_TOKENS, Api.EMBEDDINGS)
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.5
 
@@ -46,7 +48,7 @@ class Attempts:
         self._router = parts.router
         self._transport = parts.transport
         self._options = parts.options
-        self._planner = planner
+        self.planner = planner
         self._metrics = metrics
         self._queues: dict[str, FairQueue] = {}
 
@@ -86,7 +88,16 @@ class Attempts:
     def _routes(self, call: Call) -> list[Route]:
         """Those with a free place first, else as routing has them."""
         routes = self._router.routes(call.model, affinity=call.affinity)
+        if call.api in _UNTRANSLATED:
+            routes = [route for route in routes if call.api in route.upstream.profile.apis] or routes
         return sorted(routes, key=lambda route: not self.queue_of(route.upstream).has_room)
+
+    def counts_for(self, call: Call) -> Route | None:
+        """Who has to be asked in another way to count a prompt; None where an upstream has the route for it."""
+        routes = self._routes(call)
+        if any(Api.COUNT_TOKENS in route.upstream.profile.apis for route in routes):
+            return None
+        return routes[0]
 
     async def _try_each(self, call: Call, routes: Sequence[Route]) -> Begun | None:
         last = len(routes) - 1
@@ -111,7 +122,7 @@ class Attempts:
 
     async def _try(self, call: Call, route: Route) -> Begun:
         upstream = route.upstream
-        plan = self._planner.plan(call, route)
+        plan = self.planner.plan(call, route)
         queue = self.queue_of(upstream)
         await queue.enter(call.key, background=call.background)
         with ExitStack() as held:

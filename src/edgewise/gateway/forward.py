@@ -17,13 +17,18 @@ from starlette.types import Scope
 from edgewise.core.errors import EdgewiseError
 from edgewise.gateway.attempts import Attempts, Begun
 from edgewise.gateway.calls import Call
+from edgewise.gateway.counting import Counter
 from edgewise.gateway.downstream import Downstream, Heartbeat, RawHeaders, raw_headers
+from edgewise.gateway.headers import passed_headers
 from edgewise.gateway.metrics import NONE, GatewayMetrics
 from edgewise.gateway.outlets import BeforeAnswer, Outlet
-from edgewise.gateway.parts import BrokenReplyError, ForwardOptions
-from edgewise.gateway.replies import broken, error_answer, passed_headers, whole_answer
+from edgewise.gateway.parts import BrokenReplyError, ForwardOptions, Route
+from edgewise.gateway.profile import Api
+from edgewise.gateway.replies import WholeAnswers, error_answer
+from edgewise.gateway.translate import Translated
+from edgewise.gateway.upstream_errors import broken, malformed
 from edgewise.protocols import sse
-from edgewise.serving.errors import HttpError, error_response
+from edgewise.serving.errors import HttpError, JsonResponse, error_response
 
 logger = logging.getLogger("edgewise.gateway")
 
@@ -59,10 +64,19 @@ class _Stream:
 class Forwarder:
     """Event loop only."""
 
-    def __init__(self, attempts: Attempts, options: ForwardOptions, metrics: GatewayMetrics) -> None:
+    def __init__(
+        self,
+        attempts: Attempts,
+        whole: WholeAnswers,
+        counter: Counter,
+        options: ForwardOptions,
+        metrics: GatewayMetrics,
+    ) -> None:
         self.options = options
         self.metrics = metrics
         self._attempts = attempts
+        self._whole = whole
+        self._counter = counter
         step_s = min(options.commit_after_s, options.keep_alive_s) / 10
         self.heartbeat = Heartbeat(min(max(step_s, 0.005), 1.0))
 
@@ -76,6 +90,9 @@ class Forwarder:
         if stream is not None:
             self.heartbeat.add(stream)
         try:
+            if call.api is Api.COUNT_TOKENS and (route := self._attempts.counts_for(call)) is not None:
+                status = await self._count_tokens(call, route, down)
+                return
             begun = await self._attempts.begin(call)
             status = await self._pass_on(call, begun, down, stream, before)
         except asyncio.CancelledError:
@@ -99,6 +116,8 @@ class Forwarder:
 
     def _count(self, call: Call, begun: Begun | None, down: Downstream, status: int, start_s: float) -> None:
         api, upstream = call.api.value, NONE if begun is None else begun.route.upstream.name
+        if begun is not None and begun.plan.translation is not None:
+            self.metrics.note_repairs(upstream, begun.plan.translation.repair_counts())
         self.metrics.requests.labels(api, upstream, call.key.id, str(status)).inc()
         if down.gone:
             self.metrics.clients_gone.labels(api).inc()
@@ -115,15 +134,37 @@ class Forwarder:
             self.metrics.upstream_errors.labels(upstream, str(begun.reply.status)).inc()
             return await self._pass_error_on(call, begun, down, before)
         if stream is None:
-            response = await whole_answer(begun)
+            response = await self._whole.response(begun)
             await respond(down, response, self._headers(call, begun))
             return response.status_code
-        stream.outlet = outlet = begun.plan.outlet(before)
+        translation = begun.plan.translation
+        stream.outlet = outlet = (
+            begun.plan.pass_through(before) if translation is None else translation.outlet(before)
+        )
+        in_pieces = _is_event_stream(begun.reply.headers) and begun.plan.enforcement is None
+        if not in_pieces:
+            return await self._pass_whole_on(call, begun, down, outlet)
+        await self._start_stream(call, begun, down)
+        await self._pass_events_on(begun, down, outlet)
+        return 200
+
+    async def _pass_whole_on(self, call: Call, begun: Begun, down: Downstream, outlet: Outlet) -> int:
+        """A streamed request answered in one piece: by an upstream that does not stream, or because the answer had to be seen first."""
+        if isinstance(outlet, Translated):
+            events = await self._whole.events(begun)
+            await self._start_stream(call, begun, down)
+            await down.end(outlet.opening() + outlet.encode(events) + outlet.closing_whole())
+            return 200
+        if down.started:
+            raise malformed(begun.route.upstream.name)
+        response = await self._whole.response(begun)
+        await respond(down, response, self._headers(call, begun))
+        return response.status_code
+
+    async def _start_stream(self, call: Call, begun: Begun, down: Downstream) -> None:
         if not down.started:
             headers = {**passed_headers(begun.reply.headers), **_STREAM_HEADERS}
             await down.start(200, raw_headers({**headers, **self._headers(call, begun)}))
-        await self._pass_events_on(begun, down, outlet)
-        return 200
 
     async def _pass_events_on(self, begun: Begun, down: Downstream, outlet: Outlet) -> None:
         if opening := outlet.opening():
@@ -167,15 +208,30 @@ class Forwarder:
             await down.end(outlet.failure(error))
         return response.status_code
 
+    async def _count_tokens(self, call: Call, route: Route, down: Downstream) -> int:
+        translation, body = self._attempts.planner.counted(call, route)
+        response = JsonResponse({"input_tokens": await self._counter.count(route, translation, body)})
+        await respond(down, response, _who_answers(call, route))
+        return response.status_code
+
     def _headers(self, call: Call, begun: Begun) -> dict[str, str]:
-        headers = {
-            "x-edgewise-upstream": begun.route.upstream.name,
-            "x-edgewise-model": begun.route.model,
-            "request-id": call.id,
-        }
+        headers = _who_answers(call, begun.route)
         if begun.plan.dropped:
             headers["x-edgewise-dropped-fields"] = ", ".join(begun.plan.dropped)
         return {name: value.encode("latin-1", "replace").decode("latin-1") for name, value in headers.items()}
+
+
+def _who_answers(call: Call, route: Route) -> dict[str, str]:
+    return {
+        "x-edgewise-upstream": route.upstream.name,
+        "x-edgewise-model": route.model,
+        "request-id": call.id,
+    }
+
+
+def _is_event_stream(headers: Mapping[str, str]) -> bool:
+    """Whether a streamed request is answered by a stream. Upstreams that say nothing of the kind are taken at their request's word."""
+    return not headers.get("content-type", "").startswith("application/json")
 
 
 def _is_framed(headers: Mapping[str, str]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -78,6 +78,11 @@ class GatewayMetrics:
         for rule in applied:
             self.rules.labels(upstream, rule).inc()
         self.note_dropped(upstream, dropped)
+
+    def note_repairs(self, upstream: str, counts: Mapping[str, int]) -> None:
+        """What was put right in a reply."""
+        for rule, number in counts.items():
+            self.rules.labels(upstream, rule).inc(number)
 
     def note_dropped(self, upstream: str, names: Iterable[str]) -> None:
         for name in names:

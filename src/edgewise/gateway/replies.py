@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 from starlette.responses import Response
 
+from edgewise.core.chat import ChatEvent
 from edgewise.gateway.attempts import Begun
 from edgewise.gateway.calls import Call
+from edgewise.gateway.headers import passed_headers
 from edgewise.gateway.parts import BrokenReplyError
-from edgewise.gateway.profile import Api
-from edgewise.serving.errors import HttpError, error_response
+from edgewise.gateway.shaping.request import shape
+from edgewise.gateway.side import Side
+from edgewise.gateway.upstream_errors import broken, is_error_object, read_error
+from edgewise.serving.errors import HttpError, JsonResponse, error_response
 
-_PASSED_ON = ("content-type", "retry-after", "x-request-id", "x-should-retry")
-_PASSED_ON_PREFIXES = ("openai-", "anthropic-", "x-ratelimit-", "x-edgewise-")
-
-
-def passed_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The upstream's headers that mean something to a client; those of the connection do not."""
-    return {
-        name: value
-        for name, value in headers.items()
-        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
-    }
-
-
-def broken(upstream: str) -> HttpError:
-    """What a client is told of an upstream that died while it answered."""
-    return HttpError(
-        502,
-        f"The upstream {upstream} stopped in the middle of its answer.",
-        kind="server_error",
-        code="upstream_broken",
-    )
+_ASKED_AGAIN_S = 3600.0
 
 
 async def read_whole(begun: Begun) -> bytes:
@@ -47,9 +30,40 @@ async def read_whole(begun: Begun) -> bytes:
         raise broken(begun.route.upstream.name) from None
 
 
-async def whole_answer(begun: Begun) -> Response:
-    body = await read_whole(begun)
-    return begun.plan.answer(body, begun.reply.status, passed_headers(begun.reply.headers))
+class WholeAnswers:
+    """Answers that are read to their end before anything of them is sent."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+
+    async def response(self, begun: Begun) -> Response:
+        """The client's answer in one piece. Raises HttpError 502, and the error of an answer that failed."""
+        headers = passed_headers(begun.reply.headers)
+        translation = begun.plan.translation
+        if translation is None:
+            return begun.plan.passed(await read_whole(begun), begun.reply.status, headers)
+        kept = {name: value for name, value in headers.items() if name != "content-type"}
+        return JsonResponse(translation.encoded(await self.events(begun)), headers=kept)
+
+    async def events(self, begun: Begun) -> list[ChatEvent]:
+        """A translated answer as chat events, asked for again where it lacks a call that it must make."""
+        plan, upstream = begun.plan, begun.route.upstream
+        translation = plan.translation
+        assert translation is not None
+        events = translation.events_of(await read_whole(begun))
+        if plan.enforcement is None or plan.unshaped is None:
+            return events
+
+        async def ask(body: dict[str, Any]) -> list[ChatEvent]:
+            shaped = shape(body, translation.upstream_api, upstream.profile, model=begun.route.model)
+            status, answer, headers = await self._side.ask(
+                upstream, plan.path, orjson.dumps(shaped.body), timeout_s=_ASKED_AGAIN_S
+            )
+            if status != 200:
+                raise read_error(upstream.name, status, answer, headers)
+            return translation.events_of(answer)
+
+        return await plan.enforcement.enforce(plan.unshaped, events, ask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,39 +82,6 @@ async def error_answer(call: Call, begun: Begun) -> ErrorAnswer:
         body = b""
     reply = begun.reply
     error = read_error(begun.route.upstream.name, reply.status, body, reply.headers)
-    if begun.plan.native and _is_error_object(call.api, body):
+    if begun.plan.native and is_error_object(call.api, body):
         return ErrorAnswer(error, Response(body, reply.status, passed_headers(reply.headers)))
     return ErrorAnswer(error, error_response(error, {"type": "http", "path": call.api.value}))
-
-
-def _is_error_object(api: Api, body: bytes) -> bool:
-    value = _object(body)
-    error = value.get("error")
-    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
-        return False
-    if api in (Api.MESSAGES, Api.COUNT_TOKENS):
-        return value.get("type") == "error" and isinstance(error.get("type"), str)
-    return error.keys() >= {"message", "type", "param", "code"}
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def read_error(upstream: str, status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
-    value = _object(body)
-    error = value.get("error")
-    fields = error if isinstance(error, dict) else value
-    message = next((fields[name] for name in ("message", "detail") if isinstance(fields.get(name), str)), "")
-    kind, code = fields.get("type"), fields.get("code")
-    return HttpError(
-        status,
-        message or f"The upstream {upstream} answered with status {status}.",
-        kind=kind if isinstance(kind, str) else ("invalid_request_error" if status < 500 else "server_error"),
-        code=code if isinstance(code, str) else None,
-        headers={"Retry-After": headers["retry-after"]} if "retry-after" in headers else None,
-    )

@@ -10,6 +10,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from edgewise.core.errors import InvalidRequestError
+from edgewise.gateway.headers import passed_headers
 from edgewise.gateway.keys import KeyRecord
 from edgewise.gateway.parts import (
     BrokenReplyError,
@@ -20,7 +21,6 @@ from edgewise.gateway.parts import (
     Upstream,
 )
 from edgewise.gateway.profile import Kind
-from edgewise.gateway.replies import passed_headers
 from edgewise.serving.bodies import decode_json, read_body
 from edgewise.serving.errors import HttpError
 
@@ -50,7 +50,9 @@ class Side:
         self._transport = transport
         self._options = options
 
-    async def ask(self, upstream: Upstream, path: str, body: bytes) -> tuple[int, bytes, Mapping[str, str]]:
+    async def ask(
+        self, upstream: Upstream, path: str, body: bytes, *, timeout_s: float = _TIMEOUT_S
+    ) -> tuple[int, bytes, Mapping[str, str]]:
         """Status, body, headers. Raises HttpError 502 where there is no answer."""
         try:
             with upstream.lease():
@@ -59,7 +61,7 @@ class Side:
                     upstream.address(path),
                     {"content-type": "application/json", **upstream.headers},
                     body,
-                    timeout=_TIMEOUT_S,
+                    timeout=timeout_s,
                 )
                 try:
                     return reply.status, await reply.read(), reply.headers
