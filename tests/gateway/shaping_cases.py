@@ -55,9 +55,12 @@ def messages(*turns: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"messages": list(turns), **more}
 
 
+def _format(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
+
+
 def _bound(schema: dict[str, Any]) -> dict[str, Any]:
-    inner = {"name": "tool_call", "strict": True, "schema": schema}
-    return {"type": "json_schema", "json_schema": inner}
+    return _format("tool_call", schema)
 
 
 def _schema_of(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -220,6 +223,37 @@ CASES = (
         EDGE,
         messages(USER, {"role": "assistant", "content": "hi", "tool_calls": []}, USER),
         {"messages": [USER, {"role": "assistant", "content": "hi"}, USER]},
+    ),
+    Case(
+        "structured-output",
+        EDGE,
+        messages(USER, grammar='root ::= "yes" | "no"'),
+        {"grammar": None, "guided_decoding": {"ebnf": 'root ::= "yes" | "no"'}},
+    ),
+    Case(
+        "structured-output",
+        EDGE,
+        messages(USER, json_schema={"type": "object"}),
+        {"json_schema": None, "response_format": _format("answer", {"type": "object"})},
+    ),
+    Case(
+        "structured-output",
+        profile(kind=Kind.VLLM),
+        messages(USER, guided_decoding={"regex": "a+"}, **SWITCHED),
+        {"guided_decoding": None, "structured_outputs": {"regex": "a+"}},
+    ),
+    Case(
+        "structured-output",
+        profile(kind=Kind.LLAMA),
+        messages(USER, guided_choice=["yes", 'n"o'], **SWITCHED),
+        {"guided_choice": None, "grammar": 'root ::= "yes" | "n\\"o"'},
+    ),
+    Case(
+        "structured-output",
+        profile(),
+        messages(USER, guided_regex="a+"),
+        {"guided_regex": None},
+        dropped=("guided_regex",),
     ),
     Case(
         "tools-withheld",

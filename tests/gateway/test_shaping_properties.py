@@ -35,7 +35,16 @@ turns = st.one_of(
 choices = st.sampled_from(
     ["auto", "none", "required", {"type": "function", "function": {"name": "write_file"}}]
 )
-bodies = st.fixed_dictionaries(
+constraints = st.sampled_from(
+    [
+        {},
+        {"response_format": {"type": "text"}},
+        {"response_format": {"type": "json_object"}},
+        {"grammar": 'root ::= "a"'},
+        {"guided_json": {"type": "object"}},
+    ]
+)
+requests = st.fixed_dictionaries(
     {"messages": st.lists(turns, min_size=1, max_size=6)},
     optional={
         "model": st.sampled_from(["own", "gpt-4o"]),
@@ -54,10 +63,10 @@ bodies = st.fixed_dictionaries(
             st.sampled_from(["enable_thinking", "thinking"]), st.booleans()
         ),
         "presence_penalty": st.sampled_from([0, 0.5]),
-        "response_format": st.sampled_from([{"type": "text"}, {"type": "json_object"}]),
         "stream_options": st.just({"include_usage": True, "other": 1}),
     },
 )
+bodies = st.builds(lambda body, constraint: body | constraint, requests, constraints)
 profiles = st.builds(
     Profile,
     st.sampled_from(Kind),

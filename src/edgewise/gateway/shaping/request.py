@@ -11,6 +11,7 @@ from edgewise.gateway.shaping.media import MEDIA_STEPS
 from edgewise.gateway.shaping.messages import MESSAGES_STEPS
 from edgewise.gateway.shaping.past_calls import CALL_STEPS
 from edgewise.gateway.shaping.step import Body, Context, Fetch, Step
+from edgewise.gateway.shaping.structured import STRUCTURED_STEPS
 from edgewise.gateway.shaping.thinking import THINKING_STEPS
 from edgewise.gateway.shaping.turns import TURN_STEPS
 
@@ -19,6 +20,7 @@ STEPS: tuple[Step, ...] = (
     *TURN_STEPS,
     *CALL_STEPS,
     *MESSAGES_STEPS,
+    *STRUCTURED_STEPS,
     *CHOICE_STEPS,
     *THINKING_STEPS,
     *FIELD_STEPS,  # last: what other rules wrote is filtered too
