@@ -9,7 +9,7 @@ import pytest
 
 from edgewise.core.errors import InvalidRequestError
 from edgewise.gateway.profile import Api, Fault, Kind, Profile
-from edgewise.gateway.shaping import STEPS, shape, touches_request
+from edgewise.gateway.shaping import STEPS, shape, sound_apis, touches_request
 from edgewise.gateway.shaping.choices import call_schema
 from tests.gateway.shaping_cases import (
     ARGUMENTS,
@@ -170,3 +170,12 @@ def test_references_in_tools_hold_in_the_schema_they_move_to() -> None:
     visit(schema)
     assert set(targets) == {"#/$defs/f0", "#/$defs/f1_a", "#/$defs/f1_b"}
     assert set(schema["$defs"]) == {"f0", "f1_a", "f1_b"}
+
+
+def test_an_api_that_loses_calls_past_curing_is_not_asked_in() -> None:
+    apis = frozenset((Api.CHAT, Api.MESSAGES, Api.COUNT_TOKENS))
+    faulty = profile(Fault.STRING_ARGUMENTS, kind=Kind.EDGE_LLM, apis=apis)
+    assert sound_apis(faulty) == {Api.CHAT}
+    assert sound_apis(faulty.replace(faults=frozenset())) == apis
+    assert sound_apis(faulty.replace(kind=Kind.LLAMA)) == apis
+    assert sound_apis(faulty.replace(apis=frozenset((Api.MESSAGES,)))) == {Api.MESSAGES}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from edgewise.gateway.shaping.enforce import Enforcement, enforcement
 from edgewise.gateway.shaping.reply import ReplyRepair, touches_reply
-from edgewise.gateway.shaping.request import STEPS, Shaped, shape, touches_request
+from edgewise.gateway.shaping.request import STEPS, Shaped, shape, sound_apis, touches_request
 
 __all__ = [
     "STEPS",
@@ -19,6 +19,7 @@ __all__ = [
     "Shaped",
     "enforcement",
     "shape",
+    "sound_apis",
     "touches_reply",
     "touches_request",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgewise.gateway.profile import Api, Profile
+from edgewise.gateway.profile import Api, Fault, Kind, Profile
 from edgewise.gateway.shaping.choices import CHOICE_STEPS
 from edgewise.gateway.shaping.fields import FIELD_STEPS
 from edgewise.gateway.shaping.media import MEDIA_STEPS
@@ -59,3 +59,17 @@ def shape(body: Body, api: Api, profile: Profile, *, model: str, fetch: Fetch | 
 def touches_request(profile: Profile, api: Api) -> bool:
     """Whether any rule looks at requests of this API to this upstream, beyond the model's name."""
     return any(step.wanted(profile, api) for step in STEPS if step.name != "model-name")
+
+
+def sound_apis(profile: Profile) -> frozenset[Api]:
+    """The APIs of a profile in which its upstream is to be asked: not those in which no shaping could undo a fault.
+
+    Edge-LLM hands the input of Anthropic's calls to the template as text, whatever form it came in, so it is asked in chats instead.
+    """
+    if (
+        profile.kind is Kind.EDGE_LLM
+        and Fault.STRING_ARGUMENTS in profile.faults
+        and Api.CHAT in profile.apis
+    ):
+        return profile.apis - {Api.MESSAGES, Api.COUNT_TOKENS}
+    return profile.apis
