@@ -82,6 +82,39 @@ def test_an_error_that_is_no_error_object_becomes_one(one_of_all: OneOfAll, api:
     assert error_of(response, api)["message"]
 
 
+OVERFLOWS = [
+    {
+        "code": 400,
+        "message": "the request exceeds the available context size, try increasing it",
+        "type": "exceed_context_size_error",
+        "n_prompt_tokens": 5000,
+        "n_ctx": 4096,
+    },
+    {
+        "message": "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4000 in the "
+        "messages, 1000 in the completion). Please reduce the length.",
+        "type": "BadRequestError",
+        "param": None,
+        "code": 400,
+    },
+]
+
+
+@pytest.mark.parametrize("fields", OVERFLOWS, ids=["llama-server", "vllm"])
+@pytest.mark.parametrize("api", GENERATING)
+def test_a_prompt_too_long_has_the_words_that_make_agents_compact(
+    one_of_all: OneOfAll, api: Api, fields: dict
+):
+    server, _, url = one_of_all
+    server.script = lambda asked: json_answer({"error": fields}, 400)
+    error = error_of(httpx.post(url + api.value, json=BODIES[api]), api)
+    if api is Api.MESSAGES:
+        assert error["message"] == "prompt is too long: 5000 tokens > 4096 maximum"
+    else:
+        assert error["code"] == "context_length_exceeded"
+        assert error["message"] == fields["message"]
+
+
 def last_event(body: bytes) -> dict:
     events = [part for part in body.split(b"\n\n") if part and not part.endswith(b"[DONE]")]
     lines = [line for line in events[-1].splitlines() if line.startswith(b"data:")]

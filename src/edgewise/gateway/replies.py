@@ -15,7 +15,7 @@ from edgewise.gateway.headers import passed_headers
 from edgewise.gateway.parts import BrokenReplyError
 from edgewise.gateway.shaping.request import shape
 from edgewise.gateway.side import Side
-from edgewise.gateway.upstream_errors import broken, is_error_object, read_error
+from edgewise.gateway.upstream_errors import broken, in_words_of, is_error_object, read_error
 from edgewise.serving.errors import HttpError, JsonResponse, error_response
 
 _ASKED_AGAIN_S = 3600.0
@@ -82,6 +82,7 @@ async def error_answer(call: Call, begun: Begun) -> ErrorAnswer:
         body = b""
     reply = begun.reply
     error = read_error(begun.route.upstream.name, reply.status, body, reply.headers)
-    if begun.plan.native and is_error_object(call.api, body):
+    told = in_words_of(call.api, error, body)
+    if told is error and begun.plan.native and is_error_object(call.api, body):
         return ErrorAnswer(error, Response(body, reply.status, passed_headers(reply.headers)))
-    return ErrorAnswer(error, error_response(error, {"type": "http", "path": call.api.value}))
+    return ErrorAnswer(told, error_response(told, {"type": "http", "path": call.api.value}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,49 @@ def malformed(upstream: str) -> HttpError:
         kind="server_error",
         code="upstream_malformed",
     )
+
+
+_TOO_LONG = re.compile(
+    r"maximum (context|model|input) length|exceeds? .{0,40}(context|input length|max_input_len|max_model_len)"
+    r"|(context|input) (size|length|window) .{0,20}exceed|(prompt|input) is too long",
+    re.IGNORECASE | re.DOTALL,
+)
+"""As llama-server, vLLM, TensorRT-LLM and OpenAI's API say it."""
+_OPENAI_NUMBERS = re.compile(
+    r"maximum context length is (\d+) tokens.*?(?:requested|has|contains|resulted in)\D{0,20}(\d+)", re.DOTALL
+)
+
+
+def in_words_of(api: Api, error: HttpError, body: bytes) -> HttpError:
+    """An error as clients of an API know it: a prompt that is too long has fixed words in each, and makes agents compact.
+
+    Returns `error` itself where it says nothing of the kind, or says it already.
+    """
+    if error.status not in (400, 413) or not _TOO_LONG.search(error.message):
+        return error
+    if api not in (Api.MESSAGES, Api.COUNT_TOKENS):
+        code = "context_length_exceeded"
+        return error if error.code == code else _changed(error, error.message, code)
+    if error.message.startswith("prompt is too long"):
+        return error
+    numbers = _numbers_of(body, error.message)
+    said = f"{numbers[0]} tokens > {numbers[1]} maximum" if numbers else error.message
+    return _changed(error, f"prompt is too long: {said}", error.code)
+
+
+def _changed(error: HttpError, message: str, code: str | None) -> HttpError:
+    return HttpError(error.status, message, kind=error.kind, code=code, headers=error.headers)
+
+
+def _numbers_of(body: bytes, message: str) -> tuple[int, int] | None:
+    """The prompt's tokens and the most there may be, from llama-server's fields or the words OpenAI and vLLM use."""
+    fields = _object(body).get("error")
+    if isinstance(fields, dict):
+        numbers = fields.get("n_prompt_tokens"), fields.get("n_ctx")
+        if isinstance(numbers[0], int) and isinstance(numbers[1], int):
+            return numbers[0], numbers[1]
+    found = _OPENAI_NUMBERS.search(message)
+    return None if found is None else (int(found[2]), int(found[1]))
 
 
 def is_error_object(api: Api, body: bytes) -> bool:
