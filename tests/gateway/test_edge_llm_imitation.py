@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -174,3 +175,28 @@ def test_what_it_lists_of_itself(server: EdgeLlmServer) -> None:
     assert len(schema["properties"]) == 34
     assert schema["additionalProperties"] is False
     assert httpx.get(server.url + "/health").json()["capabilities"]["max_input_len"] == 4096
+
+
+def active(server: EdgeLlmServer) -> int:
+    return int(httpx.get(server.url + "/health").json()["active_requests"])
+
+
+@pytest.mark.parametrize("never_cancels", [False, True])
+def test_an_answer_whose_client_left_ends_unless_told_otherwise(never_cancels: bool) -> None:
+    with EdgeLlmServer(Rules.none().with_(never_cancels=never_cancels), token_s=0.01) as server:
+        body = {"messages": [{"role": "user", "content": "count"}], "stream": True, "max_tokens": 300}
+        with httpx.stream("POST", server.url + "/v1/chat/completions", json=body) as reply:
+            next(reply.iter_bytes())
+        time.sleep(0.3)
+        assert active(server) == never_cancels
+        assert server.cancelled == (not never_cancels)
+
+
+def test_a_slow_prompt_is_silent_only_by_rule_and_quick_once_cached() -> None:
+    with EdgeLlmServer(Rules.none(), prefill_s=0.005, keep_alive_s=0.02) as server:
+        first = ask(server, stream=True)
+        assert first.text.startswith(": ping")
+        assert ask(server).json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+        server.rules = Rules.none().with_(silent_prefill=True, no_prefix_cache=True)
+        assert ask(server, stream=True).text.startswith("data: ")
+        assert ask(server).json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,3 +180,10 @@ def test_an_api_that_loses_calls_past_curing_is_not_asked_in() -> None:
     assert sound_apis(faulty.replace(faults=frozenset())) == apis
     assert sound_apis(faulty.replace(kind=Kind.LLAMA)) == apis
     assert sound_apis(faulty.replace(apis=frozenset((Api.MESSAGES,)))) == {Api.MESSAGES}
+
+
+def test_the_page_on_shaping_names_every_rule() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "shaping.md").read_text()
+    requests = page.partition("## Requests")[2].partition("## Replies")[0]
+    listed = {line.split("`")[1] for line in requests.splitlines() if line.startswith("| `")}
+    assert listed == {step.name for step in STEPS}

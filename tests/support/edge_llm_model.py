@@ -232,7 +232,9 @@ def answer(body: dict[str, Any], prompt: str, rules: Rules, script: Script) -> S
     if (text := guided(body, rules)) is not None:
         return Said(text, "I think so." if thinks(body, rules) else "")
     free = dict(body)
-    if (choice == "none" and rules.none_ignored) or (choice not in ("auto", "none") and rules.required_ignored and choice == "required"):
+    if (choice == "none" and rules.none_ignored) or (
+        choice not in ("auto", "none") and rules.required_ignored and choice == "required"
+    ):
         free["tool_choice"] = "auto"
     said = script(free, prompt)
     calls, tool = said.calls, named(tools, choice)

@@ -87,7 +87,42 @@ class Rules:
 
 
 CHAT_FIELDS = frozenset(
-    ["add_generation_prompt", "apply_chat_template", "audio", "cache_generated_tokens", "chat_template_kwargs", "disable_spec_decode", "enable_thinking", "frequency_penalty", "guided_decoding", "logit_bias", "logprobs", "max_completion_tokens", "max_tokens", "messages", "min_p", "modalities", "model", "n", "parallel_tool_calls", "presence_penalty", "reasoning_effort", "repetition_penalty", "response_format", "reuse_context", "seed", "stop", "stream", "stream_options", "temperature", "tool_choice", "tools", "top_k", "top_logprobs", "top_p"]
+    [
+        "add_generation_prompt",
+        "apply_chat_template",
+        "audio",
+        "cache_generated_tokens",
+        "chat_template_kwargs",
+        "disable_spec_decode",
+        "enable_thinking",
+        "frequency_penalty",
+        "guided_decoding",
+        "logit_bias",
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "min_p",
+        "modalities",
+        "model",
+        "n",
+        "parallel_tool_calls",
+        "presence_penalty",
+        "reasoning_effort",
+        "repetition_penalty",
+        "response_format",
+        "reuse_context",
+        "seed",
+        "stop",
+        "stream",
+        "stream_options",
+        "temperature",
+        "tool_choice",
+        "tools",
+        "top_k",
+        "top_logprobs",
+        "top_p",
+    ]
 )
 
 

@@ -306,13 +306,19 @@ class EdgeLlmServer:
                     yield piece
                 done = True
             finally:
-                if not done:
-                    self.cancelled += not self.rules.never_cancels
-                    if self.rules.never_cancels:
-                        self.num_generated += answered.num_tokens
-                self._release()
+                if done or not self.rules.never_cancels:
+                    self.cancelled += not done
+                    self._release()
+                else:
+                    self._go_on(answered)
 
         return StreamingResponse(guarded(), media_type="text/event-stream")
+
+    def _go_on(self, answered: Answered) -> None:
+        """Generate for nobody; the slot stays taken as long as the whole answer takes."""
+        self.num_generated += answered.num_tokens
+        loop = asyncio.get_running_loop()
+        loop.call_later(self.token_s * answered.num_tokens, self._release)
 
     async def _alive(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """The pieces, with signs of life while the first is waited for."""
