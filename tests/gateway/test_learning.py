@@ -60,8 +60,8 @@ Pages = dict[str, Any]
 
 def serving(pages: Pages, posts: tuple[str, ...] = ()) -> Any:
     def script(asked: Asked) -> Answer:
-        if asked.method == "GET" and asked.path in pages:
-            page = pages[asked.path]
+        page = pages.get(asked.path)
+        if page is not None and (asked.method == "GET" or isinstance(page, Answer)):
             return page if isinstance(page, Answer) else json_answer(page)
         if asked.method == "POST" and asked.path in posts:
             return json_answer({"error": {"message": "messages is missing"}}, 400)
@@ -214,17 +214,22 @@ async def test_a_router_with_nothing_at_all_is_known_by_its_props():
 
 async def test_a_llama_server_of_one_model():
     pages = {
-        **models({"id": "m.gguf", "meta": {"n_ctx_train": 32768}}, owner="llamacpp"),
+        **models(
+            {"id": "m.gguf", "aliases": ["m.gguf", "m"], "meta": {"n_ctx_train": 32768}}, owner="llamacpp"
+        ),
         "/health": {"status": "ok"},
         "/props": {"default_generation_settings": {"n_ctx": 4096}, "total_slots": 4, "build_info": "b1"},
     }
+    pages[Api.EMBEDDINGS.value] = json_answer({"error": {"code": 501}}, 501)
     with scripted(serving(pages, (Api.MESSAGES.value, Api.RESPONSES.value))) as server:
         async with looking(server.url) as one:
             profile = await one.look()
     (card,) = profile.models
     assert (profile.kind, card.loaded, card.window) == (Kind.LLAMA, True, 4096)
+    assert card.aliases == ("m",)
     assert one.upstream.max_in_flight == 4
     assert {Api.MESSAGES, Api.RESPONSES} <= profile.apis and Api.COUNT_TOKENS not in profile.apis
+    assert Api.EMBEDDINGS not in profile.apis, "a server that was not started for them says 501"
 
 
 async def test_a_vllm_server():

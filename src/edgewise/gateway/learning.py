@@ -70,7 +70,8 @@ class Learner:
             await self._look(upstream, known, ask, wanted)
         except (NotBegunError, BrokenReplyError) as error:
             known.num_missed += 1
-            if not isinstance(error, SilentError) or known.num_missed >= _MISSES:
+            patient = isinstance(error, SilentError) and upstream.answers and known.num_missed < _MISSES
+            if not patient:
                 self._down(upstream, error.message)
 
     async def _look(self, upstream: Upstream, known: _Known, ask: Ask, wanted: bool) -> None:

@@ -14,10 +14,10 @@ from edgewise.gateway.asking import Ask
 from edgewise.gateway.kinds.kind import Facts, listed, names_of, size_of
 from edgewise.gateway.profile import Api, Fault, Kind, ModelCard
 
-_ASKED = (Api.MESSAGES, Api.COUNT_TOKENS, Api.RESPONSES)
-"""Not in every version; the rest is."""
+_ASKED = (Api.MESSAGES, Api.COUNT_TOKENS, Api.RESPONSES, Api.EMBEDDINGS)
+"""Not in every version, or only behind a flag; the rest always is."""
 
-_ALWAYS = frozenset({Api.CHAT, Api.COMPLETIONS, Api.EMBEDDINGS})
+_ALWAYS = frozenset({Api.CHAT, Api.COMPLETIONS})
 
 
 class Llama:
@@ -39,7 +39,8 @@ class Llama:
         window = size_of(meta, "n_ctx") if isinstance(meta, dict) else None
         if window is None and loaded:
             window = await _window(ask, entry)
-        return ModelCard(entry["id"], names_of(entry.get("aliases")), loaded, window, window, entry)
+        aliases = tuple(name for name in names_of(entry.get("aliases")) if name != entry["id"])
+        return ModelCard(entry["id"], aliases, loaded, window, window, entry)
 
     async def facts(self, ask: Ask) -> Facts:
         props = await ask.get_object("/props")
