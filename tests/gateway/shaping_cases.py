@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from edgewise.gateway.kinds.edge_llm import CHAT_FIELDS
 from edgewise.gateway.profile import Api, Fault, Kind, ModelCard, Profile
-from edgewise.gateway.shaping.fields import EDGE_LLM_FIELDS
 
 ARGUMENTS = {"path": "fizz.py", "content": "x = 1\n"}
 TEXT_ARGUMENTS = '{"path": "fizz.py", "content": "x = 1\\n"}'
@@ -114,7 +114,7 @@ CASES = (
     ),
     Case(
         "unknown-fields",
-        profile(fields={Api.CHAT: EDGE_LLM_FIELDS}),
+        profile(fields={Api.CHAT: CHAT_FIELDS}),
         messages(USER, user="me", store=True, metadata=None, temperature=0.5),
         {"user": None, "store": None, "metadata": None},
         dropped=("user", "store"),

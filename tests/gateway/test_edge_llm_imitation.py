@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.edge_llm_server import EdgeLlmServer, Rules
+from tests.support.edge_llm_rules import Rules
+from tests.support.edge_llm_server import EdgeLlmServer
 
 ARGUMENTS = {"path": "fizz.py", "content": "x = 1\n"}
 TOOL = {

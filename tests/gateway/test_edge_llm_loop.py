@@ -18,7 +18,8 @@ from edgewise.gateway.profile import Api, Fault, Kind, ModelCard, Profile
 from edgewise.gateway.shaping import sound_apis
 from tests.gateway.shaping_cases import PARAMETERS
 from tests.support.edge_llm_model import Called, Said, flat_content
-from tests.support.edge_llm_server import EdgeLlmServer, Rules
+from tests.support.edge_llm_rules import Rules
+from tests.support.edge_llm_server import EdgeLlmServer
 from tests.support.gateway_parts import FixedUpstream, gateway
 
 STEPS = 12
@@ -123,7 +124,7 @@ class Chat:
         return choice["message"], body["usage"]
 
     def _streamed(self, answer: httpx.Response) -> tuple[dict[str, Any], dict[str, Any]]:
-        content, calls, usage = "", list[dict[str, Any]](), {}
+        content, calls, usage = "", list[dict[str, Any]](), dict[str, Any]()
         for chunk in data_of(answer.text):
             usage = chunk.get("usage") or usage
             for choice in chunk["choices"]:

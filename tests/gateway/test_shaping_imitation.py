@@ -29,7 +29,8 @@ from tests.gateway.shaping_cases import (
     turn,
 )
 from tests.support.edge_llm_model import Said
-from tests.support.edge_llm_server import EdgeLlmServer, Rules
+from tests.support.edge_llm_rules import Rules
+from tests.support.edge_llm_server import EdgeLlmServer
 
 HELLO = {"role": "user", "content": "hello"}
 FAULTS = frozenset(

@@ -145,7 +145,7 @@ def test_no_malformed_call_leaves_whatever_an_upstream_writes(
         events += [PartStart(0, kind, "", "f" if kind == "tool_call" else "")]
         events += [*(PartDelta(0, piece) for piece in pieces), PartEnd(0)]
     out = [one for event in [*events, Finish(0, reason, Usage())] for one in repair([event])]
-    calls, texts = [], []
+    calls, texts = [], list[str]()
     for event in out:
         if isinstance(event, PartStart):
             texts = []
@@ -184,10 +184,11 @@ def test_a_repair_is_the_same_however_the_text_was_cut(
 
     def repaired(pieces: list[str]) -> list[tuple[str, str]]:
         chat = ChatRequest((), tools=(ToolDefinition("f", None, None),), sampling={"stop": ["STOP"]})
-        events = [PartStart(0, "text", "t"), *(PartDelta(0, piece) for piece in pieces), PartEnd(0)]
+        deltas = [PartDelta(0, piece) for piece in pieces]
+        events: list[ChatEvent] = [PartStart(0, "text", "t"), *deltas, PartEnd(0), Finish(0, "stop", Usage())]
         reply = Reply.empty(1)
         repair = ReplyRepair(Profile(Kind.OPENAI, faults=faults), chat)
-        for event in [*events, Finish(0, "stop", Usage())]:
+        for event in events:
             reply.add(repair([event]))
         choice = reply.choices[0]
         return [*((part.kind, part.text) for part in choice.parts), ("finish", str(choice.finish_reason))]

@@ -170,14 +170,14 @@ def test_text_before_leaked_calls_stays_and_other_text_is_left_alone() -> None:
 
 
 def test_a_leak_is_not_looked_for_where_none_is_known_or_no_tool_is_offered() -> None:
-    for faults, asked in (((), {}), ((Fault.LEAKED_TOOL_MARKUP,), {"tools": ()})):
-        parts, _, _ = repaired([*text(LEAKED[0]), finish()], *faults, **asked)
-        assert [part.kind for part in parts] == ["text"]
+    events = [*text(LEAKED[0]), finish()]
+    assert [part.kind for part in repaired(events)[0]] == ["text"]
+    assert [part.kind for part in repaired(events, Fault.LEAKED_TOOL_MARKUP, tools=())[0]] == ["text"]
 
 
 def test_json_that_was_asked_for_is_no_call() -> None:
-    asked = {"output_format": OutputFormat("json_object")}
-    parts, _, _ = repaired([*text(LEAKED[6]), finish()], Fault.LEAKED_TOOL_MARKUP, **asked)
+    events = [*text(LEAKED[6]), finish()]
+    parts, _, _ = repaired(events, Fault.LEAKED_TOOL_MARKUP, output_format=OutputFormat("json_object"))
     assert [part.kind for part in parts] == ["text"]
 
 
@@ -198,12 +198,12 @@ def test_thinking_in_the_text_is_split_off() -> None:
 
 
 def test_text_ends_before_a_stop_string_and_nothing_follows() -> None:
-    asked = {"sampling": {"stop": ["END", "\n\n"]}}
+    stop = {"stop": ["END", "\n\n"]}
     events = [*text("one E", "N", "D two"), *called("{}"), finish("length")]
-    parts, end, _ = repaired(events, Fault.STOP_STRINGS, **asked)
+    parts, end, _ = repaired(events, Fault.STOP_STRINGS, sampling=stop)
     assert [part.text for part in parts] == ["one "]
     assert (end.reason, end.matched_stop) == ("stop", "END")
-    parts, end, _ = repaired([*text("one E", "N"), finish()], Fault.STOP_STRINGS, **asked)
+    parts, end, _ = repaired([*text("one E", "N"), finish()], Fault.STOP_STRINGS, sampling=stop)
     assert ([part.text for part in parts], end.matched_stop) == (["one EN"], None)
 
 

@@ -12,7 +12,7 @@ import hmac
 import json
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import uvicorn
@@ -25,6 +25,8 @@ from tests.support import edge_llm_messages as messages_api
 from tests.support.edge_llm_answers import Answered, chat_stream, chat_whole, make_answer
 from tests.support.edge_llm_model import Script, by_rule, render, tokens_of
 from tests.support.edge_llm_rules import CHAT_FIELDS, RefusedError, Rules, check_chat, invalid, media_urls
+
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 class EdgeLlmServer:
@@ -109,7 +111,7 @@ class EdgeLlmServer:
             ]
         return Starlette(routes=routes)
 
-    def _guarded(self, handler: Any) -> Any:
+    def _guarded(self, handler: Handler) -> Handler:
         async def guarded(request: Request) -> Response:
             try:
                 self._check_key(request)

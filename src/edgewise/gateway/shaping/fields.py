@@ -4,48 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgewise.gateway.kinds.edge_llm import CHAT_FIELDS
 from edgewise.gateway.profile import Api, Fault, Kind, Profile
 from edgewise.gateway.shaping.step import Body, Context, Step, objects, text_of, when, without
-
-EDGE_LLM_FIELDS = frozenset(
-    [
-        "add_generation_prompt",
-        "apply_chat_template",
-        "audio",
-        "cache_generated_tokens",
-        "chat_template_kwargs",
-        "disable_spec_decode",
-        "enable_thinking",
-        "frequency_penalty",
-        "guided_decoding",
-        "logit_bias",
-        "logprobs",
-        "max_completion_tokens",
-        "max_tokens",
-        "messages",
-        "min_p",
-        "modalities",
-        "model",
-        "n",
-        "parallel_tool_calls",
-        "presence_penalty",
-        "reasoning_effort",
-        "repetition_penalty",
-        "response_format",
-        "reuse_context",
-        "seed",
-        "stop",
-        "stream",
-        "stream_options",
-        "temperature",
-        "tool_choice",
-        "tools",
-        "top_k",
-        "top_logprobs",
-        "top_p",
-    ]
-)
-"""What TensorRT Edge-LLM 0.11.0 takes on chat, for when its own list cannot be read."""
 
 OPENAI_FIELDS = frozenset(
     [
@@ -84,7 +45,7 @@ def allowed_fields(profile: Profile, api: Api) -> frozenset[str] | None:
     if (fields := profile.fields.get(api)) is not None:
         return fields
     if api is Api.CHAT and Fault.UNKNOWN_FIELDS in profile.faults:
-        return EDGE_LLM_FIELDS if profile.kind is Kind.EDGE_LLM else OPENAI_FIELDS
+        return CHAT_FIELDS if profile.kind is Kind.EDGE_LLM else OPENAI_FIELDS
     return None
 
 
@@ -96,7 +57,7 @@ def _name_model(body: Body, context: Context) -> Body:
 
 def _rename_limit(body: Body, context: Context) -> Body:
     """A limit under the name that is known; one where both are given, which some refuse when they differ."""
-    allowed = allowed_fields(context.profile, context.api) or EDGE_LLM_FIELDS
+    allowed = allowed_fields(context.profile, context.api) or CHAT_FIELDS
     if body.get("max_completion_tokens") is None:
         return body
     if "max_completion_tokens" not in allowed:
