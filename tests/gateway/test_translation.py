@@ -313,3 +313,80 @@ def test_a_prompt_that_is_refused_is_refused_when_counted():
         asked = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
         response = httpx.post(f"{url}/v1/messages/count_tokens", json=asked)
         assert (response.status_code, response.json()["error"]["message"]) == (400, "too long")
+
+
+@pytest.fixture(
+    scope="module", params=[Api.CHAT, Api.MESSAGES, Api.RESPONSES], ids=lambda api: api.name.lower()
+)
+def one_api(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A gateway whose upstream speaks one API alone: a second gateway, with a server of chats behind it."""
+    script = chat_server("m", ["Hello", " there"], call=("read", ARGUMENTS))
+    with (
+        scripted(script) as server,
+        gateway(upstream(server.url)) as inner,
+        gateway(upstream(inner, apis=[request.param])) as url,
+    ):
+        yield url
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_chats_reach_any_api(one_api: str, stream: bool):
+    client = openai_client(one_api)
+    fields = {"model": "m", "messages": BODIES[Api.CHAT]["messages"], "tools": [CHAT_TOOL], "max_tokens": 50}
+    if stream:
+        with client.chat.completions.stream(**fields, stream_options={"include_usage": True}) as events:  # type: ignore[arg-type]
+            completion = events.get_final_completion()
+    else:
+        completion = client.chat.completions.create(**fields)  # type: ignore[call-overload]
+    choice = completion.choices[0]
+    assert choice.message.content == "Hello there"
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.tool_calls[0].function.arguments.replace(" ", "") == ARGUMENTS.replace(" ", "")
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (7, 3)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_messages_reach_any_api(one_api: str, stream: bool):
+    client = anthropic_client(one_api)
+    fields = {
+        "model": "m",
+        "max_tokens": 50,
+        "tools": [ANTHROPIC_TOOL],
+        "messages": [{"role": "user", "content": "Read it."}],
+    }
+    if stream:
+        with client.messages.stream(**fields) as events:  # type: ignore[arg-type]
+            message = events.get_final_message()
+    else:
+        message = client.messages.create(**fields)  # type: ignore[call-overload]
+    text, call = message.content
+    assert (text.text, call.name, call.input) == ("Hello there", "read", json.loads(ARGUMENTS))
+    assert (message.stop_reason, message.usage.input_tokens, message.usage.output_tokens) == (
+        "tool_use",
+        7,
+        3,
+    )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_responses_reach_any_api(one_api: str, stream: bool):
+    client = openai_client(one_api)
+    fields = {"model": "m", "input": "Read it.", "tools": [RESPONSES_TOOL]}
+    if stream:
+        with client.responses.stream(**fields) as events:  # type: ignore[arg-type]
+            for _ in events:
+                pass
+            response = events.get_final_response()
+    else:
+        response = client.responses.create(**fields)  # type: ignore[call-overload]
+    assert response.output_text == "Hello there"
+    assert json.loads(response.output[-1].arguments) == json.loads(ARGUMENTS)
+    assert response.usage.input_tokens == 7
+    assert client.responses.retrieve(response.id).output_text == "Hello there"
+
+
+def test_counts_reach_any_api(one_api: str):
+    counted = anthropic_client(one_api).messages.count_tokens(
+        model="m", messages=[{"role": "user", "content": "hi"}]
+    )
+    assert counted.input_tokens == 7

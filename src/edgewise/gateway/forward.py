@@ -123,7 +123,9 @@ class Forwarder:
             self.metrics.clients_gone.labels(api).inc()
         if down.first_write_s is not None:
             self.metrics.first_byte_s.labels(api, upstream).observe(down.first_write_s - start_s)
-        self.metrics.request_s.labels(api, upstream).observe(asyncio.get_running_loop().time() - start_s)
+        wall_s = asyncio.get_running_loop().time() - start_s
+        self.metrics.request_s.labels(api, upstream).observe(wall_s)
+        logger.info("%s %s %s -> %s: %d in %.3f s", call.id, call.key.id, api, upstream, status, wall_s)
 
     async def _pass_on(
         self, call: Call, begun: Begun, down: Downstream, stream: _Stream | None, before: BeforeAnswer

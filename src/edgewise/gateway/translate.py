@@ -21,7 +21,14 @@ from edgewise.gateway.dialects import ClientDialect, Wanted
 from edgewise.gateway.outlets import BeforeAnswer
 from edgewise.gateway.profile import Api, Profile
 from edgewise.gateway.shaping.reply import ReplyRepair
-from edgewise.protocols import chat_client, chat_replies
+from edgewise.protocols import (
+    chat_client,
+    chat_replies,
+    messages_client,
+    messages_replies,
+    responses_client,
+    responses_replies,
+)
 from edgewise.protocols.reply import Reply, ReplyHead
 from edgewise.protocols.sse import SseEvent, SseParser
 from edgewise.protocols.stream import StreamEncoder
@@ -48,6 +55,12 @@ class UpstreamDialect:
 SPOKEN = {
     Api.CHAT: UpstreamDialect(
         chat_client.encode_request, chat_replies.parse_response, chat_replies.StreamParser
+    ),
+    Api.MESSAGES: UpstreamDialect(
+        messages_client.encode_request, messages_replies.parse_response, messages_replies.StreamParser
+    ),
+    Api.RESPONSES: UpstreamDialect(
+        responses_client.encode_request, responses_replies.parse_response, responses_replies.StreamParser
     ),
 }
 """What an upstream can be asked in on a client's behalf, the best first."""
