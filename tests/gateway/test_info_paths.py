@@ -6,7 +6,10 @@ import json
 
 import httpx
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
+from edgewise.gateway.keys import StaticKeys
 from edgewise.gateway.profile import Api, Kind, ModelCard
 from tests.support.gateway_parts import FixedUpstream, gateway, upstream
 from tests.support.scripted_upstream import Asked, chat_server, json_answer, scripted, stream_answer
@@ -128,3 +131,15 @@ def test_responses_are_kept_for_upstreams_that_keep_none(stream: bool):
         assert httpx.get(f"{url}/v1/responses/resp_3").status_code == 404
         ask(input=[{"role": "user", "content": str(i)} for i in range(9)], store=False)
         assert httpx.get(f"{url}/v1/responses/resp_9").status_code == 404
+
+
+def test_the_root_answers_probes_where_no_page_does():
+    async def page(request: object) -> PlainTextResponse:
+        return PlainTextResponse("a page")
+
+    with gateway(upstream("http://127.0.0.1:1"), keys=StaticKeys(["k"])) as url:
+        assert httpx.head(url + "/").status_code == 200
+        assert "gateway" in httpx.get(url + "/").text
+    with gateway(upstream("http://127.0.0.1:1"), routes=[Route("/", page)], keys=StaticKeys(["k"])) as url:
+        assert httpx.get(url + "/").text == "a page"
+        assert httpx.get(url + "/other").status_code == 404

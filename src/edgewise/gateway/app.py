@@ -90,6 +90,8 @@ class Gateway:
             attempts, WholeAnswers(self._side), Counter(self._side), parts.options, self.metrics
         )
         self._info = Information(parts.router, self.metrics)
+        if not parts.routes:
+            self._info.offer_root()
         self._pages = PageRouter(list(parts.routes), default=_no_such_path)
         upstreams = parts.router
         self.metrics.watch("waiting", "Requests in the queue of an upstream", attempts.waiting)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from fastapi import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 import edgewise
 from edgewise.core.errors import InvalidRequestError
@@ -39,6 +39,13 @@ class Information:
             "/props": (self._props, ("GET",)),
             "/metrics": (self._prometheus, ("GET",)),
         }
+
+    def offer_root(self) -> None:
+        """Answer `/` too, where no page does: clients probe it."""
+        self._handlers["/"] = (self._root, ("GET", "HEAD"))
+
+    async def _root(self, request: Request, key: KeyRecord) -> Response:
+        return PlainTextResponse(f"Edgewise {edgewise.__version__}: a gateway.\n")
 
     def handler(self, path: str) -> Handler | None:
         if path.startswith("/v1/models/"):
