@@ -34,6 +34,7 @@ _HOMES = {
     "RequestCancelledError": "edgewise.core.errors",
     "TokenizerError": "edgewise.core.errors",
     "UnsupportedModelError": "edgewise.core.errors",
+    "UpstreamError": "edgewise.core.errors",
 }
 
 __all__ = ["__version__", *_HOMES]
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from edgewise.core.errors import RequestCancelledError as RequestCancelledError
     from edgewise.core.errors import TokenizerError as TokenizerError
     from edgewise.core.errors import UnsupportedModelError as UnsupportedModelError
+    from edgewise.core.errors import UpstreamError as UpstreamError
     from edgewise.core.requests import RequestTimings as RequestTimings
     from edgewise.core.requests import TokenLogprob as TokenLogprob
     from edgewise.core.requests import Usage as Usage

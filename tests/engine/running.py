@@ -20,7 +20,7 @@ from tests.support.scripted_model import ScriptedModel
 _ids = itertools.count()
 
 REQUEST_FIELDS = (
-    "eos_token_ids", "priority", "cache_salt", "cache_borders", "outputs_from", "bad_word_ids", "constraint", "arrival_s",
+    "eos_token_ids", "priority", "cache_salt", "cache_output", "cache_borders", "outputs_from", "bad_word_ids", "constraint", "arrival_s",
 )  # fmt: skip
 
 

@@ -43,6 +43,14 @@ def test_generated_tokens_are_cached_for_the_next_turn() -> None:
     assert found.num_cached_tokens == len(PROMPT) + len(answer) - 1
 
 
+def test_an_answer_kept_to_itself_leaves_its_prompt_alone() -> None:
+    runner = Runner()
+    answer = runner.generate(PROMPT, max_tokens=40, cache_output=False).tokens()
+    found = runner.generate([*PROMPT, *answer, 1, 2], max_tokens=1)
+    assert found.num_cached_tokens == len(PROMPT)
+    runner.assert_nothing_leaks()
+
+
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 8])
 def test_what_a_cancelled_request_computed_is_cached(num_steps) -> None:
     runner = Runner(max_num_batched_tokens=10)

@@ -17,7 +17,7 @@ HONOURED: dict[str, tuple[dict[str, Any], Any]] = {
     # name: (fields to send, what they become: a path of attributes and its value)
     "add_generation_prompt": ({"add_generation_prompt": False}, ("chat.add_generation_prompt", False)),
     "apply_chat_template": ({"apply_chat_template": False}, ("chat.apply_chat_template", False)),
-    "cache_generated_tokens": ({"cache_generated_tokens": True}, ("chat.ignored_fields", ())),
+    "cache_generated_tokens": ({"cache_generated_tokens": False}, ("chat.cache_generated_tokens", False)),
     "chat_template_kwargs": ({"chat_template_kwargs": {"a": 1}}, ("chat.template_kwargs", {"a": 1})),
     "disable_spec_decode": (
         {"disable_spec_decode": True},
@@ -61,7 +61,7 @@ HONOURED: dict[str, tuple[dict[str, Any], Any]] = {
     "top_logprobs": ({"logprobs": True, "top_logprobs": 2}, ("reply.logprobs", 2)),
     "top_p": ({"top_p": 0.5}, ("chat.sampling", {"top_p": 0.5})),
 }
-WITHOUT_EFFECT = {"audio": {"format": "pcm16"}, "cache_generated_tokens": False}
+WITHOUT_EFFECT = {"audio": {"format": "pcm16"}}
 
 
 def look_up(parsed: ParsedChat, path: str) -> Any:

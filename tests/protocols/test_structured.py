@@ -188,8 +188,16 @@ def test_refusals_name_the_field(body: dict[str, Any], param: str):
 
 
 def test_options_beside_a_constraint_are_listed_as_ignored():
-    body = {"structured_outputs": {"regex": "a", "disable_any_whitespace": True, "backend": None}}
-    assert ignored_options(Fields(body)) == ["structured_outputs.disable_any_whitespace"]
+    body = {"structured_outputs": {"regex": "a", "disable_additional_properties": True, "backend": None}}
+    assert ignored_options(Fields(body)) == ["structured_outputs.disable_additional_properties"]
+
+
+def test_json_without_white_space():
+    for compact in (True, False):
+        output = read(structured_outputs={"json": {"type": "object"}, "disable_any_whitespace": compact})
+        assert output is not None and output.compact is compact
+    output = read(guided_decoding={"json_object": True, "disable_any_whitespace": True})
+    assert output is not None and output.compact
 
 
 @pytest.mark.parametrize("text", ["[::=]", 'root ::= "x"\n# start: not Lark'])

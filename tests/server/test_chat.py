@@ -56,6 +56,23 @@ async def test_a_stream_says_the_same(client: httpx.AsyncClient):
     assert chunks[-1]["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"]
 
 
+@pytest.mark.parametrize("url", [URL, "/v1/completions"])
+async def test_llama_servers_timings_come_with_the_end(client: httpx.AsyncClient, url: str):
+    asked = {"prompt": "greet", "temperature": 0, "max_tokens": 5}
+    (await client.post(url, json={"messages": HI, **asked})).raise_for_status()  # now the prompt is cached
+    body = (await client.post(url, json={"messages": HI, **asked})).json()
+    timings = body["timings"]
+    usage = body["usage"]
+    assert timings["cache_n"] == usage["prompt_tokens_details"]["cached_tokens"] > 0
+    assert timings["cache_n"] + timings["prompt_n"] == usage["prompt_tokens"]
+    assert timings["predicted_n"] == usage["completion_tokens"] == 5
+    assert timings["predicted_per_second"] == pytest.approx(5e3 / timings["predicted_ms"])
+    chunks = await stream(client, url, **asked)
+    (last,) = [chunk for chunk in chunks if "timings" in chunk]
+    assert last["choices"][0]["finish_reason"] == "length"
+    assert last["timings"].keys() == timings.keys()
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -144,9 +144,9 @@ async def test_media_are_refused_by_their_place(client: httpx.AsyncClient):
 
 
 async def test_ignored_options_are_counted(client: httpx.AsyncClient):
-    await ask(client, "greet", cache_generated_tokens=False, audio={"voice": "x"}, max_tokens=1)
+    await ask(client, "greet", verbosity="low", audio={"voice": "x"}, max_tokens=1)
     metrics = (await client.get("/metrics")).text
-    for name in ("cache_generated_tokens", "audio"):
+    for name in ("verbosity", "audio"):
         assert f'field="{name}"' in metrics
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from edgewise.core.grammar import OutputFormat
-from edgewise.core.requests import TokenLogprob, Usage
+from edgewise.core.requests import RequestTimings, TokenLogprob, Usage
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 PartKind = Literal["text", "reasoning", "tool_call", "custom_call", "audio"]
@@ -124,7 +124,7 @@ class ChatRequest:
 
     `sampling` holds only the fields the request gave; the server fills in defaults (`pipeline/defaults.py`).
     `apply_chat_template` False: the contents of the messages, joined, are the prompt as it stands. `reuse_context` False: nothing cached is
-    used, and nobody else finds what this request computes.
+    used, and nobody else finds what this request computes. `cache_generated_tokens` False: others find its prompt, but not its answer.
     """
 
     messages: tuple[Message, ...]
@@ -144,6 +144,7 @@ class ChatRequest:
     )
     template_kwargs: dict[str, Any] = field(default_factory=dict)
     reuse_context: bool = True
+    cache_generated_tokens: bool = True
     priority: int = 0
     cache_salt: str = ""
     ignored_fields: tuple[str, ...] = ()
@@ -193,6 +194,7 @@ class Finish:
     reason: str  # stop, length, tool_calls, cancelled
     usage: Usage
     matched_stop: str | int | None = None
+    timings: RequestTimings | None = None  # where the engine is our own
 
 
 @dataclass(frozen=True, slots=True)

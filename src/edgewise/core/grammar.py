@@ -143,3 +143,4 @@ class OutputFormat:
     strict: bool = False
     param: str = "response_format"
     name: str = ""
+    compact: bool = False  # JSON without white space between its tokens

@@ -63,6 +63,9 @@ class GenerationRequest:
     eos_token_ids: frozenset[int] = frozenset()
     priority: int = 0  # lower runs earlier; only the priority policy reads it
     cache_salt: str = ""  # separates prefix caches of tenants
+    cache_output: bool = (
+        True  # False: later requests find the prompt in the cache, but not what was generated
+    )
     cache_borders: tuple[
         int, ...
     ] = ()  # prompt positions where a later request is likely to branch (message borders)

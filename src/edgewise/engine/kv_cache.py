@@ -122,15 +122,16 @@ class KvCache:
         seq.num_computed += num_rows
         if seq.num_computed > seq.num_computed_before:
             seq.num_computed_before = seq.num_computed
-        if (seq.num_committed + 1) * self.block_size <= seq.num_computed and self._recorded(seq):
+        if (seq.num_committed + 1) * self.block_size <= _num_shown(seq) and self._recorded(seq):
             self._commit(seq)
 
     def record_tail(self, seq: Sequence) -> None:
         """Record the partly filled last block as far as it is computed, so that others can copy from it."""
         start = seq.num_committed * self.block_size
-        if start < seq.num_computed and self._recorded(seq):
+        end = _num_shown(seq)
+        if start < end and self._recorded(seq):
             block = int(seq.block_table[seq.num_committed])
-            self.tree.insert(seq.node, seq.salt, seq.symbols(start, seq.num_computed), block)
+            self.tree.insert(seq.node, seq.salt, seq.symbols(start, end), block)
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Give a sequence without blocks the same blocks as another, shared."""
@@ -161,7 +162,7 @@ class KvCache:
 
     def _commit(self, seq: Sequence) -> None:
         size = self.block_size
-        while (seq.num_committed + 1) * size <= seq.num_computed:
+        while (seq.num_committed + 1) * size <= _num_shown(seq):
             start = seq.num_committed * size
             block = int(seq.block_table[seq.num_committed])
             node = self.tree.insert(seq.node, seq.salt, seq.symbols(start, start + size), block)
@@ -192,3 +193,10 @@ class KvCache:
             seq.num_blocks += 1
             seq.num_computed += match.partial_len
         self.pool.release(source)
+
+
+def _num_shown(seq: Sequence) -> int:
+    """How many of a sequence's computed tokens others may find: of one that keeps its answer to itself, the prompt's."""
+    if seq.owner.request.cache_output:
+        return seq.num_computed
+    return min(seq.num_computed, seq.num_prompt)

@@ -17,6 +17,7 @@ from edgewise.gateway.config import GatewayConfig
 from edgewise.gateway.kinds import Facts, detect, kind_of
 from edgewise.gateway.parts import BrokenReplyError, NotBegunError, Transport
 from edgewise.gateway.profile import Api, Kind, ModelCard, Profile
+from edgewise.gateway.shaping.request import sound_apis
 from edgewise.gateway.transport import SilentError
 from edgewise.gateway.upstream import Upstream
 
@@ -106,7 +107,7 @@ class Learner:
         profile = Profile(kind, facts.version, facts.apis, facts.fields, faults, cards)
         if not upstream.known or names_loaded(profile) != names_loaded(upstream.profile):
             logger.info("%s serves %s", upstream.name, ", ".join(names_loaded(profile)) or "no model")
-        upstream.profile = profile
+        upstream.profile = profile.replace(apis=sound_apis(profile))
         upstream.slots = facts.slots
         upstream.known = True
 

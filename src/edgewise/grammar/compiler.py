@@ -6,7 +6,6 @@ lock). What comes of it is then copied for each sequence.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -36,8 +35,6 @@ from edgewise.grammar.limits import GBNF_RULE, LARK_RULE, GrammarLimits
 from edgewise.grammar.schema import PreparedSchema, prepare, short_reason
 from edgewise.grammar.thinking import ThinkingBudget
 from edgewise.grammar.tokens import TokenTable, Vocabulary
-
-logger = logging.getLogger("edgewise.grammar")
 
 T = TypeVar("T")
 
@@ -152,8 +149,6 @@ class GrammarCompiler:
         found = self._schemas.get(key)
         if found is None:
             found = prepare(rule, self._limits)
-            for warning in found.warnings:
-                logger.warning("%s", warning)
             self._schemas.put(key, found)
         return found
 

@@ -20,9 +20,11 @@ def rule_of(output: OutputFormat) -> Rule | FreeText:
     """What an answer must look like. Raises InvalidRequestError for a structural tag that cannot be read."""
     match output.kind:
         case "json_object":
-            return Json({"type": "object"}, output.param)
+            return Json({"type": "object"}, output.param, compact=output.compact)
         case "json_schema":
-            return Json(output.value, output.param, strict=output.strict, refuse_broken=True)
+            return Json(
+                output.value, output.param, strict=output.strict, compact=output.compact, refuse_broken=True
+            )
         case "regex":
             return Regex(output.value)
         case "choice":

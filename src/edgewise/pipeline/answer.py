@@ -275,4 +275,4 @@ class Answer:
             reason = "stop" if reason == "length" else reason
         choice.finished = True
         self.finished = all(other.finished for other in self._choices)
-        return [*events, *closing, Finish(choice.index, reason, self.usage, matched)]
+        return [*events, *closing, Finish(choice.index, reason, self.usage, matched, self.timings)]

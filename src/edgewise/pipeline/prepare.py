@@ -77,6 +77,7 @@ class Preparer:
                 prepared.request,
                 priority=request.priority,
                 cache_salt=request.cache_salt,
+                cache_output=request.cache_generated_tokens,
                 cache_borders=tuple(borders),
                 constraint=bound.constraint,
             ),

@@ -21,6 +21,7 @@ from edgewise.protocols.reply import (
     ReplyHead,
     ReplyOptions,
     ReplyPart,
+    encode_timings,
     encode_usage,
     read_reply_options,
 )
@@ -68,11 +69,12 @@ def parse_request(body: object, *, trust_template: bool = False) -> ParsedChat:
         chat_template=_read_template(fields, trust_template),
         template_kwargs=read_template_kwargs(fields),
         reuse_context=fields.boolean("reuse_context", True),
+        cache_generated_tokens=fields.boolean("cache_generated_tokens", True),
         priority=fields.integer("priority", low=-(2**63), high=2**63 - 1) or 0,
         cache_salt=fields.string("cache_salt", max_len=MAX_CACHE_SALT_CHARS) or "",
         extra={"add_special_tokens": fields.boolean("add_special_tokens")},
     )
-    ignored = (*_without_effect(fields), *ignored_options(fields), *fields.unread())
+    ignored = (*ignored_options(fields), *fields.unread())
     return ParsedChat(replace(chat, ignored_fields=ignored), replace(reply, legacy_calls=asked.legacy))
 
 
@@ -98,11 +100,6 @@ def _read_template(fields: Fields, trusted: bool) -> str | None:
     if template is not None and not trusted:
         raise fields.fail("chat_template", "in a request is not allowed on this server")
     return template
-
-
-def _without_effect(fields: Fields) -> list[str]:
-    """Fields that are read but whose wish cannot be met: generated tokens are always kept for reuse."""
-    return [] if fields.boolean("cache_generated_tokens", True) else ["cache_generated_tokens"]
 
 
 def _read_logprobs(fields: Fields) -> int | None:
@@ -145,6 +142,7 @@ def encode_response(
         "model": head.model,
         "choices": [_encode_choice(i, choice, options, writer, prompt) for i, choice in enumerate(shown)],
         "usage": encode_usage(reply.usage),
+        **encode_timings(reply.timings, reply.usage),
     }
     if options.prompt_logprobs and prompt.logprobs is not None:
         body["prompt_logprobs"] = writer.prompt(prompt.logprobs)

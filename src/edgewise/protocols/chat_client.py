@@ -66,6 +66,8 @@ def _encode_flags(request: ChatRequest) -> dict[str, Any]:
         flags["apply_chat_template"] = False
     if not request.reuse_context:
         flags["reuse_context"] = False
+    if not request.cache_generated_tokens:
+        flags["cache_generated_tokens"] = False
     if request.priority:
         flags["priority"] = request.priority
     if request.cache_salt:

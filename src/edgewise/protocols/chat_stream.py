@@ -16,7 +16,7 @@ from edgewise.protocols import sse
 from edgewise.protocols.chat import finish_reason, reasoning_fields
 from edgewise.protocols.errors import encode_error
 from edgewise.protocols.logprobs import LogprobWriter
-from edgewise.protocols.reply import PromptEcho, ReplyHead, ReplyOptions, encode_usage
+from edgewise.protocols.reply import PromptEcho, ReplyHead, ReplyOptions, encode_timings, encode_usage
 from edgewise.protocols.stream import DeltaMerger
 
 _SIGN_OF_LIFE = sse.comment("working")
@@ -149,7 +149,9 @@ class ChatStreamEncoder:
         self._usage = event.usage
         self._choices[event.choice].finished = True
         reason = finish_reason(event.reason, self._options.legacy_calls)
-        return self._chunk(event.choice, {}, finish_reason=reason, stop_reason=event.matched_stop)
+        choice = {"index": event.choice, "delta": {}, "logprobs": None, "finish_reason": reason}
+        timings = encode_timings(event.timings, event.usage)
+        return self._send([{**choice, "stop_reason": event.matched_stop}], **timings)
 
     def keepalive(self) -> bytes:
         """A comment for those who count bytes, an empty delta of a choice that goes on for those who count events."""

@@ -27,6 +27,7 @@ from edgewise.protocols.reply import (
     ReplyHead,
     ReplyOptions,
     add_usage,
+    encode_timings,
     encode_usage,
     read_reply_options,
 )
@@ -152,6 +153,7 @@ def encode_response(
         "model": head.model,
         "choices": choices,
         "usage": encode_usage(usage),
+        **(encode_timings(replies[0].timings, usage) if len(replies) == 1 else {}),
     }
 
 
@@ -302,9 +304,11 @@ class CompletionStreamEncoder:
         echo = (
             self._encode_rich_delta(PartDelta(event.choice, "")) if self._unsent_prompt[event.choice] else b""
         )
-        return echo + self._chunk(
-            event.choice, "", finish_reason=event.reason, stop_reason=event.matched_stop
-        )
+        choice = {"index": event.choice, "text": "", "logprobs": None, "finish_reason": event.reason}
+        body = {**self._constant, "choices": [{**choice, "stop_reason": event.matched_stop}]}
+        if self._options.continuous_usage:
+            body["usage"] = encode_usage(self._usage())
+        return echo + sse.data(body | encode_timings(event.timings, event.usage))
 
     def keepalive(self) -> bytes:
         return _SIGN_OF_LIFE

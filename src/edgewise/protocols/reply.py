@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from edgewise.core.chat import ChatEvent, Failed, Finish, PartDelta, PartEnd, PartKind, PartStart
-from edgewise.core.requests import TokenLogprob, Usage
+from edgewise.core.requests import RequestTimings, TokenLogprob, Usage
 from edgewise.protocols.fields import Fields
 
 MAX_REQUEST_ID_CHARS = 200
@@ -139,6 +139,7 @@ class Reply:
 
     choices: list[Choice]
     usage: Usage = field(default_factory=Usage)
+    timings: RequestTimings | None = None
     error: Exception | None = None
 
     @classmethod
@@ -160,6 +161,7 @@ class Reply:
                     self.choices[number].finish_reason = event.reason
                     self.choices[number].matched_stop = event.matched_stop
                     self.usage = event.usage
+                    self.timings = event.timings or self.timings
                 case Failed():
                     self.error = event.error
                 case PartEnd():
@@ -181,6 +183,31 @@ def add_usage(total: Usage, more: Usage) -> Usage:
         cached_tokens=total.cached_tokens + more.cached_tokens,
         reasoning_tokens=total.reasoning_tokens + more.reasoning_tokens,
     )
+
+
+def encode_timings(timings: RequestTimings | None, usage: Usage) -> dict[str, Any]:
+    """llama-server's `timings` as a field of a reply, milliseconds; nothing where an answer has none.
+
+    The prompt's time is from the first step that ran the request to the first token, the answer's from there to the end.
+    """
+    if timings is None or not timings.first_token_s:
+        return {}
+    prompt_n, predicted_n = usage.prompt_tokens - usage.cached_tokens, usage.completion_tokens
+    prompt_ms = 1e3 * (timings.first_token_s - timings.scheduled_s)
+    predicted_ms = 1e3 * (timings.finished_s - timings.first_token_s)
+    return {
+        "timings": {
+            "cache_n": usage.cached_tokens,
+            "prompt_n": prompt_n,
+            "prompt_ms": prompt_ms,
+            "prompt_per_token_ms": prompt_ms / max(1, prompt_n),
+            "prompt_per_second": 1e3 * prompt_n / prompt_ms if prompt_ms else 0.0,
+            "predicted_n": predicted_n,
+            "predicted_ms": predicted_ms,
+            "predicted_per_token_ms": predicted_ms / max(1, predicted_n),
+            "predicted_per_second": 1e3 * predicted_n / predicted_ms if predicted_ms else 0.0,
+        }
+    }
 
 
 def encode_usage(usage: Usage) -> dict[str, Any]:

@@ -8,6 +8,7 @@ enforced of it is an error. Only `response_format` without `strict` may be relax
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import orjson
@@ -22,6 +23,7 @@ _SCHEMA_WORDS = frozenset(
 )
 """What tells a schema from the envelope round one."""
 _GBNF_SIGN = "::="
+_COMPACT = "disable_any_whitespace"
 MAX_CHOICES = 10_000
 
 
@@ -35,7 +37,13 @@ def read_output_format(fields: Fields) -> OutputFormat | None:
             second,
             f"asks for {found[1].kind} ({found[1].param}) and {found[0].param} for {found[0].kind}; give one of {where}",
         )
-    return found[0] if found else None
+    return replace(found[0], compact=_is_compact(fields)) if found else None
+
+
+def _is_compact(fields: Fields) -> bool:
+    """vLLM's `disable_any_whitespace`, beside a constraint."""
+    objects = (given for key in _OBJECTS if (given := fields.object(key)) is not None)
+    return True in [given.boolean(_COMPACT) for given in objects]  # each is read, and checked
 
 
 def ignored_options(fields: Fields) -> list[str]:
@@ -45,7 +53,7 @@ def ignored_options(fields: Fields) -> list[str]:
         for key, readers in _OBJECTS.items()
         if (given := fields.object(key)) is not None
         for name, value in given.data.items()
-        if name not in readers and value not in (None, False)
+        if name not in readers and name != _COMPACT and value not in (None, False)
     ]
 
 

@@ -79,6 +79,7 @@ class Exchange:
         self.raise_if_gone()
         for reply, stream in zip(replies, self.streams, strict=True):
             reply.usage = stream.usage
+            reply.timings = stream.timings
         return replies
 
     def close(self) -> None:
