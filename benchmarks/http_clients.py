@@ -38,7 +38,9 @@ async def serve(ready: Connection, interval_s: float, num_tokens: int) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                lengths = [line[15:] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+                lengths = [
+                    line[15:] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
+                ]
                 await reader.readexactly(int(lengths[0]))
                 if b" /idle " in head:
                     writer.write(HEAD + CHUNK)
@@ -70,7 +72,9 @@ def run_server(ready: Connection, interval_s: float, num_tokens: int) -> None:
 async def httpx_client() -> AsyncIterator[Stream]:
     import httpx
 
-    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=None), timeout=None, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        limits=httpx.Limits(max_connections=None), timeout=3600.0, trust_env=False
+    ) as client:
 
         async def stream(url: str, path: str) -> AsyncIterator[bytes]:
             async with client.stream("POST", url + path, content=BODY) as response:
@@ -85,7 +89,9 @@ async def aiohttp_client() -> AsyncIterator[Stream]:
     import aiohttp
 
     options: dict[str, Any] = {"connector": aiohttp.TCPConnector(limit=0), "auto_decompress": False}
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None), **options) as client:
+    async with aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=None, sock_read=3600.0), **options
+    ) as client:
 
         async def stream(url: str, path: str) -> AsyncIterator[bytes]:
             async with client.post(url + path, data=BODY) as response:
@@ -102,7 +108,7 @@ async def own_client() -> AsyncIterator[Stream]:
     transport = HttpTransport()
 
     async def stream(url: str, path: str) -> AsyncIterator[bytes]:
-        reply = await transport.send("POST", url + path, {}, BODY, timeout=None)
+        reply = await transport.send("POST", url + path, {}, BODY, timeout=3600.0)
         try:
             async for piece in reply.chunks():
                 yield piece
@@ -195,7 +201,9 @@ def child(target: Any, *arguments: Any) -> Iterator[Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--streams", type=int, default=32)
     parser.add_argument("--tokens-per-s", type=float, default=800.0, help="of all streams together")
     parser.add_argument("--tokens", type=int, default=100, help="events of one stream")
@@ -206,7 +214,9 @@ def main() -> None:
     with child(run_server, options.streams / options.tokens_per_s, options.tokens) as port:
         for _ in range(options.rounds):
             for name in CLIENTS:
-                with child(run_client, name, f"http://127.0.0.1:{port}", options.streams, options.idle) as figures:
+                with child(
+                    run_client, name, f"http://127.0.0.1:{port}", options.streams, options.idle
+                ) as figures:
                     rounds[name].append(figures)
     for name, runs in rounds.items():
         line = {figure: round(statistics.median(run[figure] for run in runs), 1) for figure in runs[0]}

@@ -210,6 +210,29 @@ async def test_an_interim_answer_is_passed_over():
         assert await get(transport, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") == b"ok"
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "while the connection is kept"])
+async def test_an_answer_that_nobody_asked_for_is_no_answer_of_the_next_request(late: bool):
+    good, odd = (b"HTTP/1.1 200 OK\r\nx-odd: %d\r\ncontent-length: 1\r\n\r\n%d" % (i, i) for i in (0, 1))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(good if late else good + odd)
+                await asyncio.sleep(0.05)
+                writer.write(odd if late else b"")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with client() as transport, server:
+        for _ in range(3):
+            reply = await transport.send("GET", url, {}, b"", timeout=5)
+            assert (await reply.read(), reply.headers["x-odd"]) == (b"0", "0")
+            await reply.aclose()
+            await asyncio.sleep(0.1)
+
+
 async def test_an_address_that_is_none():
     async with client() as transport:
         for url in ("ftp://x", "http://", "http://x:port"):

@@ -40,12 +40,21 @@ class _Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._paused = False
+        self._loop = asyncio.get_running_loop()
+        self._limit_s = 0.0
+        self._heard_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self.closed = False
         self.idle_since_s = 0.0
-        self.begin()
+        self.begin(None)
 
-    def begin(self) -> None:
-        """Forget the exchange before."""
+    def begin(self, timeout_s: float | None) -> None:
+        """Forget the exchange before. The next one is given up after so many seconds of silence."""
+        self.rest()
+        if timeout_s is not None:
+            self._limit_s = timeout_s
+            self._heard_s = self._loop.time()
+            self._timer = self._loop.call_later(timeout_s, self._check_silence)
         self._parser = httptools.HttpResponseParser(self)
         self._head_bytes = 0
         self._news: asyncio.Future[None] | None = None
@@ -57,7 +66,32 @@ class _Connection(asyncio.Protocol):
         self.has_bytes = False
         self.complete = False
         self.reusable = False
+        self.surplus = False
+        self.silent = False
         self.fault = ""
+
+    def rest(self) -> None:
+        """Nothing is expected of it now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check_silence(self) -> None:
+        """One timer an exchange, and not one a piece: it looks how long the silence is, and comes again when that may be too long.
+
+        Waiting for our own reader is no silence.
+        """
+        now_s = self._loop.time()
+        if self._paused or self._pieces:
+            self._heard_s = now_s
+        left_s = self._heard_s + self._limit_s - now_s
+        if left_s > 0:
+            self._timer = self._loop.call_later(left_s, self._check_silence)
+            return
+        self._timer = None
+        self.silent = True
+        self._fail(f"silent for {self._limit_s:g} s")
+        self._wake()
 
     def write(self, data: bytes) -> None:
         assert self._transport is not None
@@ -65,6 +99,7 @@ class _Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         self.closed = True
+        self.rest()
         if self._transport is not None:
             self._transport.abort()
 
@@ -74,6 +109,7 @@ class _Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is one by its methods only
 
     def data_received(self, data: bytes) -> None:
+        self._heard_s = self._loop.time()
         self.has_bytes = True
         if not self.has_head:
             self._head_bytes += len(data)
@@ -92,6 +128,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
+        self.rest()
         framed = "content-length" in self.headers or "transfer-encoding" in self.headers
         if self.has_head and not framed and error is None and not self.fault:
             self.complete = True  # the connection's end is the body's
@@ -103,12 +140,20 @@ class _Connection(asyncio.Protocol):
 
     # the parser's side
 
+    def on_message_begin(self) -> None:
+        """An answer that nobody asked for spoils the connection, and must not be taken for the next request's."""
+        self.surplus = self.complete
+
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self.surplus:
+            return
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
+        if self.surplus:
+            return
         if 100 <= status < 200:  # "Continue" and its like: the answer is still to come
             self.headers = {}
             return
@@ -116,6 +161,8 @@ class _Connection(asyncio.Protocol):
         self.has_head = True
 
     def on_body(self, body: bytes) -> None:
+        if self.surplus:
+            return
         self._pieces.append(body)
         self._size += len(body)
         if self._size > _HIGH_WATER_BYTES and not self._paused and self._transport is not None:
@@ -123,8 +170,9 @@ class _Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
-        if self.has_head:
+        if self.has_head and not self.surplus:
             self.complete = True
+            self.rest()
             self.reusable = self._parser.should_keep_alive()
 
     # the reader's side
@@ -135,7 +183,7 @@ class _Connection(asyncio.Protocol):
 
     async def news(self) -> None:
         """Until something has come, or the connection is gone."""
-        self._news = asyncio.get_running_loop().create_future()
+        self._news = self._loop.create_future()
         try:
             await self._news
         finally:
@@ -150,6 +198,7 @@ class _Connection(asyncio.Protocol):
         self._size = 0
         if self._paused and not self.closed and self._transport is not None:
             self._paused = False
+            self._heard_s = self._loop.time()
             self._transport.resume_reading()
         return data
 
@@ -166,13 +215,10 @@ class _Wire:
 class HttpReply:
     """An answer whose status has come. Iterate over `chunks` or `read` it, once, then close it."""
 
-    def __init__(
-        self, connection: _Connection, transport: HttpTransport, wire: _Wire, timeout: float | None
-    ) -> None:
+    def __init__(self, connection: _Connection, transport: HttpTransport, wire: _Wire) -> None:
         self._connection = connection
         self._transport = transport
         self._wire = wire
-        self._timeout_s = timeout
         self._given_back = False
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
@@ -188,17 +234,7 @@ class HttpReply:
             elif connection.closed:
                 raise BrokenReplyError(f"{self._wire.url}: {_end_of(connection)}, in the middle of an answer")
             else:
-                await self._more()
-
-    async def _more(self) -> None:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._connection.news()
-        except TimeoutError:
-            self._connection.abort()
-            raise BrokenReplyError(
-                f"{self._wire.url}: silent for {self._timeout_s:g} s, in the middle of an answer"
-            ) from None
+                await connection.news()
 
     async def read(self) -> bytes:
         return b"".join([piece async for piece in self.chunks()])
@@ -234,30 +270,29 @@ class HttpTransport:
     async def _exchange(
         self, connection: _Connection, wire: _Wire, timeout: float | None, *, fresh: bool
     ) -> HttpReply:
-        connection.begin()
+        connection.begin(timeout)
         connection.write(wire.data)
         try:
-            async with asyncio.timeout(timeout):
-                while not connection.has_head and not connection.closed:
-                    await connection.news()
-        except TimeoutError:
-            connection.abort()
-            raise SilentError(f"{wire.url}: no answer for {timeout:g} s") from None
+            while not connection.has_head and not connection.closed:
+                await connection.news()
         except BaseException:
             connection.abort()
             raise
         if not connection.has_head:
+            if connection.silent:
+                raise SilentError(f"{wire.url}: no answer for {timeout:g} s")
             if not fresh and not connection.has_bytes:
                 raise _StaleError
             raise NotBegunError(f"{wire.url}: {_end_of(connection)}, before it answered")
-        return HttpReply(connection, self, wire, timeout)
+        return HttpReply(connection, self, wire)
 
     def _kept(self, origin: Origin) -> _Connection | None:
         idle = self._idle.get(origin, [])
         oldest_s = asyncio.get_running_loop().time() - _IDLE_S
         while idle:
             connection = idle.pop()
-            if not connection.closed and connection.idle_since_s >= oldest_s:
+            usable = not connection.closed and not connection.surplus
+            if usable and connection.idle_since_s >= oldest_s:
                 return connection
             connection.abort()
         return None
@@ -284,10 +319,12 @@ class HttpTransport:
         for old in [one for one in idle if one.closed or one.idle_since_s < now_s - _IDLE_S]:
             idle.remove(old)
             old.abort()
-        kept = connection.complete and connection.reusable and not connection.closed
+        whole = connection.complete and connection.reusable
+        kept = whole and not connection.closed and not connection.surplus
         if not kept or len(idle) >= _MAX_IDLE:
             connection.abort()
             return
+        connection.rest()
         connection.take()
         connection.idle_since_s = now_s
         idle.append(connection)
