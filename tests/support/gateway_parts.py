@@ -56,6 +56,7 @@ class FixedRouter:
 
     def __init__(self, upstreams: Sequence[FixedUpstream], *, strict: bool = False) -> None:
         self.upstreams = upstreams
+        self.aliases: Mapping[str, str] = {"by-another-name": "m"}
         self._strict = strict
 
     def routes(self, model: str, *, affinity: str) -> list[FixedRoute]:

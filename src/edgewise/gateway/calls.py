@@ -52,6 +52,11 @@ class Call:
         return name if isinstance(name, str) else ""
 
     @property
+    def message_id(self) -> str:
+        """What an answer of Anthropic's API is called, from its first event on."""
+        return "msg_" + self.id.removeprefix("req_")
+
+    @property
     def stream(self) -> bool:
         return self.body.get("stream") is True and self.api not in (Api.COUNT_TOKENS, Api.EMBEDDINGS)
 

@@ -22,7 +22,17 @@ def raw_headers(headers: Mapping[str, str]) -> RawHeaders:
 class Downstream:
     """The way back to one client. Event loop only."""
 
-    __slots__ = ("_beat", "_clock", "_receive", "_send", "first_write_s", "gone", "last_write_s", "started")
+    __slots__ = (
+        "_beat",
+        "_clock",
+        "_receive",
+        "_send",
+        "ended",
+        "first_write_s",
+        "gone",
+        "last_write_s",
+        "started",
+    )
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
@@ -30,6 +40,7 @@ class Downstream:
         self._clock = asyncio.get_running_loop().time
         self._beat: asyncio.Task[None] | None = None
         self.started = False
+        self.ended = False
         self.gone = False
         self.last_write_s = self._clock()
         self.first_write_s: float | None = None
@@ -49,6 +60,7 @@ class Downstream:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:
+        self.ended = True  # no beat begins any more
         if self._beat is not None:
             await self._beat
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
@@ -61,7 +73,7 @@ class Downstream:
 
     def beat(self, work: Callable[[], Awaitable[None]]) -> None:
         """Let a sign of life be sent beside whatever is going on, unless one still is."""
-        if self._beat is None:
+        if self._beat is None and not self.ended:
             self._beat = asyncio.ensure_future(self._run_beat(work))
 
     async def _run_beat(self, work: Callable[[], Awaitable[None]]) -> None:

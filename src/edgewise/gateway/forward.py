@@ -83,17 +83,20 @@ class Forwarder:
     async def answer(self, call: Call, down: Downstream, scope: Scope) -> None:
         """Answer a request, whatever happens to it. Cancelled when its client leaves."""
         start_s = asyncio.get_running_loop().time()
-        before = BeforeAnswer(call.api, call.model, call.id)
+        before = BeforeAnswer(call.api, call.model, call.message_id)
         stream = _Stream(call, down, before, self) if call.stream else None
         begun: Begun | None = None
+        upstream = NONE
         status = 0
         if stream is not None:
             self.heartbeat.add(stream)
         try:
             if call.api is Api.COUNT_TOKENS and (route := self._attempts.counts_for(call)) is not None:
+                upstream = route.upstream.name
                 status = await self._count_tokens(call, route, down)
                 return
             begun = await self._attempts.begin(call)
+            upstream = begun.route.upstream.name
             status = await self._pass_on(call, begun, down, stream, before)
         except asyncio.CancelledError:
             if down.gone:
@@ -112,12 +115,12 @@ class Forwarder:
                 self.heartbeat.remove(stream)
             if begun is not None:
                 await begun.close()
-            self._count(call, begun, down, status, start_s)
+                if begun.plan.translation is not None:
+                    self.metrics.note_repairs(upstream, begun.plan.translation.repair_counts())
+            self._count(call, upstream, down, status, start_s)
 
-    def _count(self, call: Call, begun: Begun | None, down: Downstream, status: int, start_s: float) -> None:
-        api, upstream = call.api.value, NONE if begun is None else begun.route.upstream.name
-        if begun is not None and begun.plan.translation is not None:
-            self.metrics.note_repairs(upstream, begun.plan.translation.repair_counts())
+    def _count(self, call: Call, upstream: str, down: Downstream, status: int, start_s: float) -> None:
+        api = call.api.value
         self.metrics.requests.labels(api, upstream, call.key.id, str(status)).inc()
         if down.gone:
             self.metrics.clients_gone.labels(api).inc()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -11,7 +12,7 @@ from fastapi import Request
 from starlette.responses import PlainTextResponse, Response
 
 import edgewise
-from edgewise.core.errors import InvalidRequestError
+from edgewise.core.errors import EdgewiseError, InvalidRequestError
 from edgewise.gateway import metrics as metrics_module
 from edgewise.gateway.keys import KeyRecord
 from edgewise.gateway.metrics import GatewayMetrics
@@ -88,6 +89,11 @@ class Information:
                         _add_server(merged[name], upstream)
                     else:
                         merged[name] = self._entry(name, card, upstream)
+        for alias in self._router.aliases:
+            with contextlib.suppress(EdgewiseError):  # nobody answers for it now
+                model = self._router.routes(alias, affinity="")[0].model
+                if model in merged and alias not in merged:
+                    merged[alias] = {**merged[model], "id": alias}
         yield from merged.values()
 
     def _entry(self, name: str, card: ModelCard, upstream: Upstream) -> dict[str, Any]:

@@ -96,6 +96,11 @@ class Router(Protocol):
     @property
     def upstreams(self) -> Sequence[Upstream]: ...
 
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Further names, of models or upstreams."""
+        ...
+
     def routes(self, model: str, *, affinity: str) -> Sequence[Route]:
         """Where a request may go, best first. Raises InvalidRequestError model_not_found, OverloadedError where all are down."""
         ...

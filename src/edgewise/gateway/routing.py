@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgewise.core.errors import InvalidRequestError, OverloadedError
@@ -39,6 +39,11 @@ class Router:
     def replace(self, config: GatewayConfig, upstreams: Sequence[Upstream]) -> None:
         self._config = config
         self.upstreams: Sequence[Upstream] = tuple(upstreams)
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Further names, of models or upstreams."""
+        return self._config.aliases
 
     def routes(self, model: str, *, affinity: str = "") -> list[Route]:
         """Where a request may go, best first; every route's model is loaded there as far as its upstream says.

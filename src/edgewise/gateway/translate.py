@@ -178,7 +178,8 @@ class Translated:
 
 
 def new_head(call: Call, dialect: ClientDialect, model: str) -> ReplyHead:
-    identifier = call.id if call.api is Api.MESSAGES else f"{dialect.id_prefix}{uuid.uuid4().hex}"
+    begun = call.api is Api.MESSAGES  # perhaps: then under this name
+    identifier = call.message_id if begun else f"{dialect.id_prefix}{uuid.uuid4().hex}"
     return ReplyHead(identifier, int(time.time()), model)
 
 
