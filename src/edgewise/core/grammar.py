@@ -82,7 +82,17 @@ class Gbnf:
     source: str
 
 
-Rule = Text | Json | Regex | RawText | Sequence | OneOf | Repeat | Lark | Gbnf
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """No text. It tells which `keywords` of the schema at `path` the rules beside it do not hold to: a warning, or under `strict` an error."""
+
+    path: str
+    keywords: tuple[str, ...]
+    reason: str
+    strict: bool = False
+
+
+Rule = Text | Json | Regex | RawText | Sequence | OneOf | Repeat | Lark | Gbnf | Relaxed
 
 
 @dataclass(frozen=True, slots=True)

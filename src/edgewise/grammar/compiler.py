@@ -23,6 +23,7 @@ from edgewise.core.grammar import (
     Lark,
     OneOf,
     Regex,
+    Relaxed,
     Repeat,
     Rule,
     Sequence,
@@ -112,6 +113,8 @@ class GrammarCompiler:
         patterns = {rule.pattern: rule for rule in rules_of(constraint.body) if isinstance(rule, Regex)}
         for rule in (*patterns.values(), *(r for r in rules_of(constraint.body) if not isinstance(r, Regex))):
             self._check(rule)
+            if isinstance(rule, Relaxed):
+                warnings.update(dict.fromkeys(_relaxed(rule)))
         table = self._tokens()
         grammar = GrammarText(table, schema_source)
         source = grammar.source(answer(grammar, constraint))
@@ -201,6 +204,15 @@ def rules_of(body: Rule | FreeText) -> Iterator[Rule]:
             case _:
                 inner = ()
         todo += [(one, depth + 1) for one in inner]
+
+
+def _relaxed(rule: Relaxed) -> Iterator[str]:
+    """Warnings for what is not enforced. Raises InvalidRequestError under `strict`, as schemas do."""
+    for keyword in rule.keywords:
+        if rule.strict:
+            message = f"{rule.path}: {keyword!r} cannot be enforced: {rule.reason}"
+            raise InvalidRequestError(message, param=rule.path)
+        yield f"{rule.path}: {keyword!r} is not enforced: {rule.reason}"
 
 
 def _content(value: Constraint | Json) -> str:

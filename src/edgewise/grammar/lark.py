@@ -14,7 +14,19 @@ from collections.abc import Callable, Iterable, Iterator
 
 from llguidance import regex_to_lark
 
-from edgewise.core.grammar import Gbnf, Json, Lark, OneOf, RawText, Regex, Repeat, Rule, Sequence, Text
+from edgewise.core.grammar import (
+    Gbnf,
+    Json,
+    Lark,
+    OneOf,
+    RawText,
+    Regex,
+    Relaxed,
+    Repeat,
+    Rule,
+    Sequence,
+    Text,
+)
 from edgewise.grammar.gbnf import gbnf_to_lark
 from edgewise.grammar.raw_text import Item, ends_of
 from edgewise.grammar.tokens import TokenTable
@@ -92,6 +104,8 @@ class GrammarText:
                 return self._other(source)
             case Gbnf(source):
                 return self._other(gbnf_to_lark(source))
+            case Relaxed():
+                return '""'
 
     def _many_texts(self, rules: tuple[Rule, ...]) -> list[str] | None:
         """The texts of a choice of so many that they must be one terminal; None for any other choice."""
@@ -125,7 +139,7 @@ class GrammarText:
                 yield from self._items(rule.rules)
             elif isinstance(rule, Text):
                 yield from (p if isinstance(p, int) else Text(p) for p in self.table.pieces(rule.text))
-            else:
+            elif not isinstance(rule, Relaxed):
                 yield rule
 
     def _pattern(self, first: Regex, items: list[Item]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from edgewise.core.grammar import Json, OneOf, RawText, Regex, Repeat, Rule, Sequence, Text
+from edgewise.core.grammar import Json, OneOf, RawText, Regex, Relaxed, Repeat, Rule, Sequence, Text
 
 
 def texts_of(rule: Rule, fragments: tuple[str, ...]) -> st.SearchStrategy[str]:
@@ -15,6 +15,8 @@ def texts_of(rule: Rule, fragments: tuple[str, ...]) -> st.SearchStrategy[str]:
     match rule:
         case Text(text):
             return st.just(text)
+        case Relaxed():
+            return st.just("")
         case Regex(pattern):
             return st.from_regex(pattern, fullmatch=True)
         case RawText(until):

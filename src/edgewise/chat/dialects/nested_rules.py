@@ -13,6 +13,7 @@ from edgewise.chat.dialects.schema import (
     alternatives,
     is_open,
     kinds_of,
+    relaxed,
     resolved,
     text_choices,
 )
@@ -62,6 +63,14 @@ class NestedRules:
         return one_of([self._of_kind(kind, part, depth) for kind in sorted(kinds)])
 
     def _of_kind(self, kind: str, part: Schema, depth: int) -> Rule:
+        """A value of one type, with a note of what its rule lets go."""
+        rule = self._of_bound_kind(kind, part, depth)
+        if kind not in ("string", "array", "object"):
+            return rule
+        path = f"{self.tool.path}.parameters"
+        return sequence(relaxed(part, kind, path, strict=bool(self.tool.strict)), rule)
+
+    def _of_bound_kind(self, kind: str, part: Schema, depth: int) -> Rule:
         if kind == "string":
             return self.notation.string
         if kind in self.notation.constants:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgewise.chat.dialects.arguments import dumped
+from edgewise.chat.dialects.rules import NOTHING
 from edgewise.core.chat import CUSTOM_SCHEMA, ToolDefinition
+from edgewise.core.grammar import Relaxed, Rule
 
 Schema = dict[str, Any]
 
@@ -21,6 +23,15 @@ EXAMPLES: dict[str, Any] = {
     "string": "",
 }
 """A value of each JSON type."""
+
+
+UNBOUND = {
+    "string": ("minLength", "maxLength", "pattern", "format"),
+    "array": ("uniqueItems", "contains", "prefixItems"),
+    "object": ("minProperties", "maxProperties", "patternProperties", "propertyNames", "dependentRequired"),
+    "": ("allOf", "not", "if"),
+}
+"""Keywords that rules of notations other than JSON do not hold to, by the type they are about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,15 @@ def resolved(schema: Any, root: Schema) -> Any:
             return schema
         schema = target
     return schema
+
+
+def relaxed(schema: Any, kind: str, path: str, *, strict: bool) -> Rule:
+    """A note of the keywords about values of `kind` that the rule beside it lets go; nothing where there are none."""
+    given = schema if isinstance(schema, dict) else {}
+    found = tuple(
+        name for name in (*UNBOUND.get(kind, ()), *UNBOUND[""]) if given.get(name) not in (None, False)
+    )
+    return Relaxed(path, found, "this model does not write calls as JSON", strict) if found else NOTHING
 
 
 def is_open(schema: Any) -> bool:

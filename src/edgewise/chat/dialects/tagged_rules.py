@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgewise.chat.dialects.rules import NOTHING, one_of, optional, sequence
-from edgewise.chat.dialects.schema import EXAMPLES, Parameter, ToolSchema, text_choices
+from edgewise.chat.dialects.schema import EXAMPLES, Parameter, ToolSchema, relaxed, text_choices
 from edgewise.core.chat import ToolDefinition
 from edgewise.core.grammar import Json, RawText, Regex, Repeat, Rule, Text
 
@@ -117,13 +117,14 @@ class _Value:
         choices = text_choices(inner)
         if choices and not any(stop in choice for choice in choices for stop in self.texts.stops):
             return [(said_text, one_of([Text(choice) for choice in choices]))]
-        raw: list[tuple[str, Rule]] = (
-            [(said_text, RawText(self.texts.stops))] if not kinds or "string" in kinds else []
+        path = f"{self.tool.path}.parameters.properties.{self.parameter.name}"
+        text = sequence(
+            relaxed(inner, "string", path, strict=bool(self.tool.strict)), RawText(self.texts.stops)
         )
+        raw: list[tuple[str, Rule]] = [(said_text, text)] if not kinds or "string" in kinds else []
         rest = kinds - {"string"}
         if not rest or (raw and not tell_apart):
             return raw
-        path = f"{self.tool.path}.parameters.properties.{self.parameter.name}"
         schema = self.schema.restricted(self.parameter.schema, rest) if raw else inner
         value = Json(schema, path=path, strict=bool(self.tool.strict))
         whole = {"integer"} if "number" in rest else set()
