@@ -4,6 +4,7 @@ An answer is seen as stretches of text with control tokens between them. What a 
 beginning of the answer it must not begin as a bare call does; after a control token that opens a region it must not begin as that
 region does. Within a stretch the first occurrence of a trigger, found by a lazy lexeme, ends the free text, in the middle of a token
 if need be. No two stretches meet without something between them: the lexer would let a trigger fall apart at the border.
+A region that begins an answer may follow another at once; where other text stands between, what looks like one is text.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from edgewise.grammar.lark import ANYTHING, SOMETHING, GrammarText, quoted, repe
 from edgewise.grammar.prefixes import Opening, openings, spellings
 
 WHITE = r"[ \t\r\n]*"
+BETWEEN = rf"{WHITE}[,;]?{WHITE}"  # regions that follow one another at once
 SOME_WHITE = r"[ \t\r\n]{1,8}"  # between thinking and what is bound: a few line breaks, never an endless run
 
 
@@ -55,7 +57,7 @@ class _Place:
     """Where a stretch of text stands: `openings` may begin there, and free text there begins like none of them."""
 
     openings: tuple[Opening, ...] = ()
-    white: bool = False  # white space may come before them
+    before: str = ""  # a pattern of what may come before them
 
     @property
     def is_bound(self) -> bool:
@@ -78,7 +80,9 @@ class _FreeText:
         not_begun = [t for t in (not_begun_by, *(trigger for trigger, _ in outer if closed)) if t]
         self._triggers = openings([] if closed else inner, banned)
         self._after_token = self._places_after_tokens([] if closed else inner, banned)
-        self._begin = _Place(tuple(openings([] if closed else outer, not_begun)), white=True)
+        self._begin = _Place(tuple(openings([] if closed else outer, not_begun)), WHITE)
+        # After a region, what begins an answer may begin another. Elsewhere it is text that only looks alike.
+        self._again = _Place(tuple(openings(outer, ())), BETWEEN) if outer and not closed else _Place()
         opens_thinking = self._table.control.get(not_begun_by)
         shut = {*self._after_token, *([] if opens_thinking is None else [opens_thinking])}
         self._plain_tokens = self._table.free_control_ids(shut)
@@ -121,7 +125,7 @@ class _FreeText:
 
     def answer(self) -> str:
         """The whole text."""
-        most, plain = self._max_regions, _Place()
+        most, plain = self._max_regions, self._again
         tail = self._tail(self._begin)
         first = self._up_to_region(self._begin)
         if first is None or most == 0:
@@ -161,7 +165,9 @@ class _FreeText:
         for opening in place.openings:
             if opening.rest is not None:
                 # One terminal: free text that begins alike goes on until it is complete.
-                begin = grammar.terminal((f"/{WHITE}/ " if place.white else "") + quoted(opening.text))
+                begin = grammar.terminal(
+                    (f"/{place.before}/ " if place.before else "") + quoted(opening.text)
+                )
                 found.append(f"{begin if opening.text else ''} {grammar.expression(opening.rest)}")
         if place.is_bound:
             return found
@@ -196,5 +202,5 @@ def not_beginning(expression: str, place: _Place) -> str:
     if not place.openings:
         return expression
     texts: Iterable[str] = (quoted(opening.text) for opening in place.openings)
-    white = f"/{WHITE}/ " if place.white else ""
-    return f"({expression} & ~({white}({' | '.join(texts)}) {ANYTHING}))"
+    before = f"/{place.before}/ " if place.before else ""
+    return f"({expression} & ~({before}({' | '.join(texts)}) {ANYTHING}))"
