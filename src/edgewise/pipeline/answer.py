@@ -31,6 +31,11 @@ class PartWriter(Protocol):
         """Tokens of thinking that is in no part."""
         ...
 
+    @property
+    def bare_calls_seen(self) -> int:
+        """Calls that were written as plain JSON."""
+        ...
+
     def push(self, text: str, token_ids: tuple[int, ...], logprobs: Logprobs) -> list[ChatEvent]:
         """Events of more text. `text` may be empty when only tokens came."""
         ...
@@ -47,6 +52,7 @@ class TextWriter:
 
     matched_stop = None
     hidden_reasoning_tokens = 0
+    bare_calls_seen = 0
 
     def __init__(self, choice: int) -> None:
         self._choice = choice
@@ -184,6 +190,11 @@ class Answer:
         self._first_token_s = 0.0
         self._engine_choices = sampling.n
         self._choices = [_Choice(index, tokenizer, sampling, style) for index in range(sampling.n)]
+
+    @property
+    def num_bare_calls(self) -> int:
+        """Calls so far that came as plain JSON, without the dialect's marks."""
+        return sum(choice.writer.bare_calls_seen for choice in self._choices)
 
     @property
     def usage(self) -> Usage:

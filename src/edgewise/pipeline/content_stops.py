@@ -34,6 +34,10 @@ class ContentStops:
     def hidden_reasoning_tokens(self) -> int:
         return self._writer.hidden_reasoning_tokens
 
+    @property
+    def bare_calls_seen(self) -> int:
+        return self._writer.bare_calls_seen
+
     def push(self, text: str, token_ids: tuple[int, ...], logprobs: Logprobs) -> list[ChatEvent]:
         events = [] if self.matched_stop is not None else self._writer.push(text, token_ids, logprobs)
         found = self._filter(events)

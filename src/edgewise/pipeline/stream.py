@@ -128,6 +128,11 @@ class Stream:
         return self._answer.usage
 
     @property
+    def num_bare_calls(self) -> int:
+        """Calls so far that the model wrote as plain JSON."""
+        return self._answer.num_bare_calls
+
+    @property
     def timings(self) -> RequestTimings | None:
         """Known once a choice has finished."""
         return self._answer.timings

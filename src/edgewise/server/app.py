@@ -67,6 +67,7 @@ def _watch_engine(state: ServerState) -> MetricsCollector:
         state.model_name,
         stats=pipeline.engine.stats,
         num_refused=lambda: state.gate.num_refused,
+        num_bare_calls=lambda: state.num_bare_calls,
         ignored=lambda: dict(state.ignored.counts),
         max_model_len=pipeline.max_model_len,
         block_size=pipeline.resolved.block_size if pipeline.resolved else BLOCK_SIZE,

@@ -82,6 +82,10 @@ class Exchange:
             reply.timings = stream.timings
         return replies
 
+    @property
+    def num_bare_calls(self) -> int:
+        return sum(stream.num_bare_calls for stream in self.streams)
+
     def close(self) -> None:
         if self._watch is not None:
             self._watch.cancel()

@@ -56,13 +56,19 @@ async def _answer(request: Request, state: ServerState, form: Format[P], exchang
     if not options.stream:
         replies = await exchange.gather(options.best_of)
         _note_prompt_logprobs(exchange, echoes)
+        state.num_bare_calls += exchange.num_bare_calls
         return JsonResponse(form.encode_response(head, options, replies, writer, echoes))
+
+    def close() -> None:
+        state.num_bare_calls += exchange.num_bare_calls
+        exchange.close()
+
     return EventStreamResponse(
         source,
         form.stream_encoder(head, options, writer, echoes),
         keep_alive_s=state.options.keep_alive_s,
         before_encode=lambda: _note_prompt_logprobs(exchange, echoes),
-        on_close=exchange.close,
+        on_close=close,
     )
 
 

@@ -170,7 +170,7 @@ _HELP = {
 
 
 class MetricsCollector(Collector):
-    """All families of one server. `stats` and `num_refused` and `ignored` are read at each scrape."""
+    """All families of one server. `stats`, `num_refused`, `num_bare_calls` and `ignored` are read at each scrape."""
 
     def __init__(
         self,
@@ -179,6 +179,7 @@ class MetricsCollector(Collector):
         *,
         stats: Callable[[], EngineStats],
         num_refused: Callable[[], int],
+        num_bare_calls: Callable[[], int],
         ignored: Callable[[], dict[str, int]],
         max_model_len: int,
         block_size: int,
@@ -187,6 +188,7 @@ class MetricsCollector(Collector):
         self._labels = (model_name, "0")
         self._stats = stats
         self._num_refused = num_refused
+        self._num_bare_calls = num_bare_calls
         self._ignored = ignored
         self._max_model_len = max_model_len
         self._block_size = block_size
@@ -265,6 +267,9 @@ class MetricsCollector(Collector):
     def _server_families(self) -> Iterator[Metric]:
         yield self._counter(
             "edgewise:requests_refused", "Requests refused because the server was full", self._num_refused()
+        )
+        yield self._counter(
+            "edgewise:bare_calls", "Tool calls that the model wrote as plain JSON", self._num_bare_calls()
         )
         ignored = CounterMetricFamily(
             "edgewise:ignored_fields", "Request fields without effect", labels=(*_LABELS, "field")

@@ -38,6 +38,7 @@ class ServerState:
     executor: ThreadPoolExecutor
     collector: MetricsCollector | None = None  # None: metrics are turned off
     ignored: IgnoredFields = field(default_factory=IgnoredFields)
+    num_bare_calls: int = 0  # calls that a model wrote as plain JSON, since the start
     created_s: int = field(default_factory=lambda: int(time.time()))
 
     @property
