@@ -230,3 +230,16 @@ def test_equal_schemas_are_worked_on_once(monkeypatch):
     compiler.compile(Constraint(Sequence((Text("a"), schema))))
     compiler.compile(Constraint(Sequence((Text("b"), schema))))
     assert next(calls) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ['"Z\\u00fcrich"', '"\\ud83d\\ude42"', '"tab\\t line\\n \\u0001"', '"Zürich 🙂"']
+)
+@pytest.mark.parametrize("schema", [{"type": "string"}, {"type": "string", "maxLength": 20}, True])
+def test_letters_may_be_escaped(walker: Walker, schema: Any, text: str):
+    assert walker.walk(Json(schema), text) == text + END
+
+
+@pytest.mark.parametrize("text", ['"\\ud83d"', '"\\ude42"', '"\\u00g0"'])
+def test_half_a_pair_is_no_escape(walker: Walker, text: str):
+    assert not walker.walk(Json({"type": "string"}), text).startswith(text)

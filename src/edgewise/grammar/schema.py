@@ -201,7 +201,9 @@ class _Preparation:
         return engine_error(self._source(schema), self.limits)
 
     def _source(self, schema: dict[str, Any]) -> str:
-        options = {"whitespace_flexible": False} if self.rule.compact else {"whitespace_pattern": WHITE_SPACE}
+        white = {"whitespace_flexible": False} if self.rule.compact else {"whitespace_pattern": WHITE_SPACE}
+        # Without it a model that escapes a letter, as many do, would be driven to a control character.
+        options = {**white, "json_allow_general_unicode_escapes": True}
         return json.dumps({"x-guidance": options, **schema}, ensure_ascii=False)
 
     # What is said of them.
