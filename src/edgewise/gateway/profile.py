@@ -65,6 +65,7 @@ class Fault(StrEnum):
     LEAKED_TOOL_MARKUP = "leaked-tool-markup"  # calls come as text
     REASONING_FIELD = "reasoning-field"  # thinking comes inside the text
     THINKING_SWITCH = "thinking-switch"  # thinks, or does not, whatever is asked
+    RESPONSE_EVENTS = "response-events"  # streamed responses lack what OpenAI's events have: numbers, places
     ERROR_SHAPE = "error-shape"  # errors are no error objects, or input errors are 500s
     OPEN_DOOR = "open-door"  # a wrong API key is taken although one was asked for
 

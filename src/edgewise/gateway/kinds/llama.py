@@ -25,7 +25,8 @@ class Llama:
     health_path = "/health"
 
     def presumed_faults(self, version: str) -> frozenset[Fault]:
-        return frozenset()
+        """Of llama.cpp b11549: events without sequence_number and output_index, and answers in text where a call was required."""
+        return frozenset({Fault.RESPONSE_EVENTS, Fault.REQUIRED_CHOICE, Fault.NAMED_CHOICE})
 
     async def models(self, ask: Ask) -> tuple[ModelCard, ...] | None:
         entries = await listed(ask)

@@ -64,12 +64,13 @@ def touches_request(profile: Profile, api: Api) -> bool:
 def sound_apis(profile: Profile) -> frozenset[Api]:
     """The APIs of a profile in which its upstream is to be asked: not those in which no shaping could undo a fault.
 
-    Edge-LLM hands the input of Anthropic's calls to the template as text, whatever form it came in, so it is asked in chats instead.
+    Edge-LLM hands the input of Anthropic's calls to the template as text, whatever form it came in, and llama-server's responses have events that
+    clients of that API cannot place: both are asked in chats instead.
     """
-    if (
-        profile.kind is Kind.EDGE_LLM
-        and Fault.STRING_ARGUMENTS in profile.faults
-        and Api.CHAT in profile.apis
-    ):
-        return profile.apis - {Api.MESSAGES, Api.COUNT_TOKENS}
-    return profile.apis
+    unsound: set[Api] = set()
+    if Api.CHAT in profile.apis:
+        if profile.kind is Kind.EDGE_LLM and Fault.STRING_ARGUMENTS in profile.faults:
+            unsound |= {Api.MESSAGES, Api.COUNT_TOKENS}
+        if Fault.RESPONSE_EVENTS in profile.faults:
+            unsound.add(Api.RESPONSES)
+    return profile.apis - unsound
