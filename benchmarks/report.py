@@ -62,7 +62,7 @@ def report(figures: list[dict[str, object]], arguments: argparse.Namespace) -> s
         f"Made with `edgewise bench MODEL --peer PEER --json` on {today}: {cpu_name()}, {len(os.sched_getaffinity(0))} cores. Medians of up to",
         f"{arguments.samples} samples, ours and the peer's runs in turn; ratio above 1: better than the peer. The peer runs through llama_decode in its own process",
         "with as many threads, flash attention on or off, the better counted. Our decode times include sampling. Shares are of the read bandwidth (decode,",
-        "bytes of the weight file) or of the 8-bit multiply-add peak (prefill, and decode where that is nearer), measured in the same run.",
+        "bytes of the weight file) or of the 8-bit multiply-add peak (prefill, and decode where that is nearer), measured in the run\nof each figure; of several runs the latest is shown.",
         "",
     ]
     for model in dict.fromkeys(str(f["model"]) for f in figures):
