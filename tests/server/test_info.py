@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -20,7 +21,16 @@ async def test_models(pipeline: Pipeline, client_of: MakeClient):
     assert one == listed["data"][0]
     assert (one["object"], one["max_model_len"], one["max_input_len"]) == ("model", 512, 512)
     alias = (await client.get("/v1/models/gpt-4o")).json()
-    assert alias == one | {"id": "gpt-4o"} and alias["root"] == "org/named"
+    assert alias == one | {"id": "gpt-4o", "display_name": "gpt-4o"} and alias["root"] == "org/named"
+
+
+async def test_anthropics_clients_read_the_list_too(pipeline: Pipeline, client_of: MakeClient):
+    client = client_of(pipeline, served_model_name="org/named", model_aliases=("claude",))
+    listed = (await client.get("/v1/models", headers={"anthropic-version": "2023-06-01"})).json()
+    assert (listed["has_more"], listed["first_id"], listed["last_id"]) == (False, "org/named", "claude")
+    for model in listed["data"]:
+        assert model["type"] == "model" and model["display_name"] == model["id"]
+        assert datetime.fromisoformat(model["created_at"]).timestamp() == model["created"]
 
 
 async def test_models_say_what_they_can_do(client: httpx.AsyncClient, make: Any, client_of: MakeClient):

@@ -18,6 +18,7 @@ from edgewise.gateway.keys import KeyRecord
 from edgewise.gateway.metrics import GatewayMetrics
 from edgewise.gateway.parts import Router, Upstream
 from edgewise.gateway.profile import ModelCard
+from edgewise.protocols.models import anthropic_fields, encode_models
 from edgewise.serving.errors import HttpError, JsonResponse
 
 Handler = Callable[[Request, KeyRecord], Awaitable[Response]]
@@ -68,7 +69,7 @@ class Information:
         return JsonResponse({"version": edgewise.__version__})
 
     async def _models(self, request: Request, key: KeyRecord) -> Response:
-        return JsonResponse({"object": "list", "data": list(self._entries())})
+        return JsonResponse(encode_models(list(self._entries())))
 
     async def _model(self, request: Request, key: KeyRecord) -> Response:
         name = request.url.path.split("/v1/models/", 1)[1]
@@ -93,7 +94,7 @@ class Information:
             with contextlib.suppress(EdgewiseError):  # nobody answers for it now
                 model = self._router.routes(alias, affinity="")[0].model
                 if model in merged and alias not in merged:
-                    merged[alias] = {**merged[model], "id": alias}
+                    merged[alias] = {**merged[model], "id": alias, "display_name": alias}
         yield from merged.values()
 
     def _entry(self, name: str, card: ModelCard, upstream: Upstream) -> dict[str, Any]:
@@ -109,6 +110,7 @@ class Information:
             "created": self._created_s,
             "owned_by": upstream.name,
             **card.raw,
+            **anthropic_fields(name, self._created_s),
             "id": name,
             "object": "model",
             "root": card.id,

@@ -1,10 +1,15 @@
-"""GET /v1/models: the served model, with the window that clients plan by and what it can do."""
+"""GET /v1/models: the served model, with the window that clients plan by and what it can do.
+
+One answer for the clients of all APIs: Anthropic's objects have other names for the same things, and both kinds of clients pass over what
+they do not know.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 
@@ -58,6 +63,7 @@ def encode_model(
         "owned_by": "edgewise",
         "root": root,
         "parent": None,
+        **anthropic_fields(name, created),
         "max_model_len": max_model_len,
         "max_input_len": max_input_len,
         "context_window": max_model_len,
@@ -70,5 +76,18 @@ def encode_model(
     }
 
 
+def anthropic_fields(name: str, created: int) -> dict[str, Any]:
+    """What an object of Anthropic's list has beside its id."""
+    at = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"type": "model", "display_name": name, "created_at": at}
+
+
 def encode_models(models: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return {"object": "list", "data": list(models)}
+    """The whole list, which is one page."""
+    names = [model["id"] for model in models]
+    page = {
+        "has_more": False,
+        "first_id": names[0] if names else None,
+        "last_id": names[-1] if names else None,
+    }
+    return {"object": "list", "data": list(models), **page}
