@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from edgewise.core.errors import OverloadedError
-from edgewise.gateway.keys import KeyLimits, KeyRecord, StaticKeys
+from edgewise.core.keys import KeyLimits, KeyRecord
+from edgewise.gateway.keys import StaticKeys
 from edgewise.gateway.limits import FairQueue, KeyGate
 from edgewise.serving.errors import HttpError
 from tests.support.gateway_parts import gateway, upstream

@@ -10,7 +10,7 @@ import pytest
 from edgewise.build import engine_dir_for
 from edgewise.checkpoints.settings import StoreSettings
 from edgewise.core.errors import ModelNotFoundError
-from edgewise.manage import StoredModel, list_models, remove_model
+from edgewise.manage.store import StoredModel, list_models, remove_model
 from tests.build.plain_packer import plain_tools
 from tests.support.tiny_gguf import write_tiny_gguf
 

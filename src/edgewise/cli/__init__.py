@@ -27,6 +27,8 @@ COMMANDS = {
     "inspect": "show what a model file or engine directory holds",
 }
 
+GROUPS = {"key": "who may use the gateway: create, list and revoke keys"}
+"""Commands with commands of their own; each is `app` of its module."""
 
 INTERRUPTED = 130  # what shells say of a program that SIGINT ended
 
@@ -43,6 +45,9 @@ def make_app() -> typer.Typer:
     for name, summary in COMMANDS.items():
         module = importlib.import_module(f"edgewise.cli.{name}_command")
         app.command(name, help=summary[0].upper() + summary[1:] + ".", short_help=summary)(module.command)
+    for name, summary in GROUPS.items():
+        module = importlib.import_module(f"edgewise.cli.{name}_command")
+        app.add_typer(module.app, name=name, help=summary[0].upper() + summary[1:] + ".", short_help=summary)
     app.command("download", hidden=True, help="Alias of pull.")(
         importlib.import_module("edgewise.cli.pull_command").command
     )

@@ -20,7 +20,7 @@ def command(
     config: Annotated[Path | None, typer.Option(help="TOML file with upstreams and settings; read again on SIGHUP", show_default=False)] = None,
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 picks a free one")] = 8080,
-    api_key: Annotated[list[str] | None, typer.Option(help="accept only this key (repeatable); also EDGEWISE_API_KEY")] = None,
+    api_key: Annotated[list[str] | None, typer.Option(help="accept only this key (repeatable; also EDGEWISE_API_KEY), instead of those of `edgewise key`")] = None,
     default: Annotated[str | None, typer.Option(metavar="NAME", help="the upstream that answers unknown model names", show_default="the first")] = None,
     alias: Annotated[list[str] | None, typer.Option(metavar="NAME=MODEL", help="a further name for a model or an upstream (repeatable)", show_default=False)] = None,
     strict_model_names: Annotated[bool | None, typer.Option("--strict-model-names/--no-strict-model-names", help="answer unknown model names with 404", show_default="no")] = None,
@@ -41,6 +41,7 @@ def command(
     from edgewise.gateway.parts import ForwardOptions
     from edgewise.gateway.profiles import FileProfiles
     from edgewise.gateway.run import Listening, serve
+    from edgewise.manage.keys import KeyBook
 
     setup_logging(log_level)
     aliases = dict(_alias_of(text) for text in alias or ())
@@ -56,6 +57,7 @@ def command(
         return _configuration(engine or [], config, aliases, given)
 
     keys = tuple(api_key or ()) or environment_keys()
+    data_dir = store_settings().data_dir
     serve(
         load,
         ForwardOptions(
@@ -69,8 +71,8 @@ def command(
             allowed_origins=tuple(cors_origin or ()),
         ),
         listening=Listening(host, port, drain_timeout_s, log_level),
-        keys=StaticKeys(keys) if keys else None,
-        profiles=FileProfiles(store_settings().data_dir / "profiles"),
+        keys=StaticKeys(keys) if keys else KeyBook(data_dir),
+        profiles=FileProfiles(data_dir / "profiles"),
     )
 
 

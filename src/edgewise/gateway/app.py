@@ -18,13 +18,14 @@ from starlette.responses import Response
 from starlette.routing import Router as PageRouter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from edgewise.core.keys import KeyRecord
 from edgewise.gateway.attempts import Attempts
 from edgewise.gateway.calls import Call, read_call
 from edgewise.gateway.counting import Counter
 from edgewise.gateway.downstream import Downstream
 from edgewise.gateway.forward import Forwarder
 from edgewise.gateway.info import Information
-from edgewise.gateway.keys import ANYBODY, KeyRecord
+from edgewise.gateway.keys import ANYBODY
 from edgewise.gateway.limits import KeyGate
 from edgewise.gateway.metrics import GatewayMetrics
 from edgewise.gateway.parts import GatewayParts

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from edgewise.core.errors import InvalidRequestError
-from edgewise.gateway.keys import KeyRecord
+from edgewise.core.keys import KeyRecord
 from edgewise.gateway.profile import Api
 
 _PASSED_ON = frozenset(

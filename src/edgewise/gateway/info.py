@@ -13,8 +13,8 @@ from starlette.responses import PlainTextResponse, Response
 
 import edgewise
 from edgewise.core.errors import EdgewiseError, InvalidRequestError
+from edgewise.core.keys import KeyRecord
 from edgewise.gateway import metrics as metrics_module
-from edgewise.gateway.keys import KeyRecord
 from edgewise.gateway.metrics import GatewayMetrics
 from edgewise.gateway.parts import Router, Upstream
 from edgewise.gateway.profile import ModelCard

@@ -5,30 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
-
-@dataclass(frozen=True, slots=True)
-class KeyLimits:
-    """What a key may use; None: as much as comes.
-
-    `weight`: its share of a busy upstream beside other keys. `background`: everything it asks waits for interactive work.
-    """
-
-    max_concurrent: int | None = None
-    requests_per_minute: float | None = None
-    weight: float = 1.0
-    background: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRecord:
-    """A key as far as the gateway has to know it. `id` names it in metrics and logs; the key itself is in neither."""
-
-    id: str
-    name: str = ""
-    limits: KeyLimits = KeyLimits()
+from edgewise.core.keys import KeyLimits, KeyRecord
 
 
 class KeyStore(Protocol):

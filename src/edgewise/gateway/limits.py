@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from edgewise.core.errors import OverloadedError
-from edgewise.gateway.keys import KeyRecord
+from edgewise.core.keys import KeyRecord
 from edgewise.serving.errors import HttpError
 
 _BACKGROUND_SHARE = 8

@@ -102,7 +102,10 @@ def serve(
     listener = bind(chosen.host, chosen.port)
     with contextlib.closing(listener):
         if not doors.required and not is_loopback(chosen.host):
-            logger.warning("no API key is needed and other machines reach %s: give --api-key", chosen.host)
+            logger.warning(
+                "no API key is needed and other machines reach %s; `edgewise key create NAME` makes one",
+                chosen.host,
+            )
         make_server(gateway, chosen, listener, announce or print_line).run()
 
 

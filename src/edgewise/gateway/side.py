@@ -10,8 +10,8 @@ from fastapi import Request
 from starlette.responses import Response
 
 from edgewise.core.errors import InvalidRequestError
+from edgewise.core.keys import KeyRecord
 from edgewise.gateway.headers import passed_headers
-from edgewise.gateway.keys import KeyRecord
 from edgewise.gateway.parts import (
     BrokenReplyError,
     ForwardOptions,

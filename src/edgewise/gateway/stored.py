@@ -12,8 +12,8 @@ import orjson
 from fastapi import Request
 from starlette.responses import Response
 
+from edgewise.core.keys import KeyRecord
 from edgewise.gateway.calls import Call
-from edgewise.gateway.keys import KeyRecord
 from edgewise.gateway.outlets import BeforeAnswer, PassThrough
 from edgewise.gateway.profile import Api
 from edgewise.protocols.fields import Fields
