@@ -16,6 +16,7 @@ from edgewise.core.errors import EdgewiseError
 COMMANDS = {
     "serve": "serve a model over HTTP (OpenAI API)",
     "gateway": "one address in front of several engines",
+    "doctor": "find out what is wrong with a server for agent use",
     "run": "complete one prompt and exit",
     "chat": "talk to a model in the terminal",
     "bench": "measure speed, beside the machine's limits and a peer engine",

@@ -1,0 +1,88 @@
+"""Probes of what a conversation may hold: past calls, system messages, roles."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from edgewise.gateway.doctor.patient import Answer, Patient
+from edgewise.gateway.doctor.probe import Finding, Probe, found, not_measured, passed
+from edgewise.gateway.profile import Fault
+
+WRITE = {
+    "type": "function",
+    "function": {
+        "name": "write_file",
+        "description": "Create a file.",
+        "parameters": {
+            "type": "object",
+            "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
+            "required": ["path", "content"],
+        },
+    },
+}
+_ARGUMENTS = {"path": "fizz.py", "content": "for i in range(1, 16):\n    print(i)\n"}
+_SYSTEM = {"role": "system", "content": "Answer in one word."}
+_USER = {"role": "user", "content": "What is the capital of France?"}
+
+
+async def arguments(patient: Patient) -> Finding:
+    """The same history twice, its call's arguments as text and as an object: the prompts must cost the same."""
+    as_text, as_object = [
+        await patient.chat(_past_call(given), tools=[WRITE], max_tokens=1)
+        for given in (json.dumps(_ARGUMENTS), _ARGUMENTS)
+    ]
+    if not as_text.ok:
+        return found(Fault.STRING_ARGUMENTS, f"arguments as text: {_said(as_text)}")
+    if not as_object.ok:
+        return found(Fault.OBJECT_ARGUMENTS, f"arguments as an object: {_said(as_object)}")
+    text, other = as_text.prompt_tokens, as_object.prompt_tokens
+    if text is None or other is None:
+        return not_measured("the server tells no prompt_tokens")
+    counts = f"{text} tokens as text, {other} as an object"
+    if text < other:
+        return found(Fault.STRING_ARGUMENTS, counts)
+    if other < text:
+        return found(Fault.OBJECT_ARGUMENTS, counts)
+    return passed(counts)
+
+
+def _past_call(given: Any) -> list[dict[str, Any]]:
+    call = {"id": "call_1", "type": "function", "function": {"name": "write_file", "arguments": given}}
+    return [
+        {"role": "user", "content": "Create fizz.py."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "wrote fizz.py"},
+    ]
+
+
+async def late_system(patient: Patient) -> Finding:
+    return await _taken(
+        patient, [_USER, {"role": "assistant", "content": "Paris"}, _SYSTEM, _USER], Fault.LATE_SYSTEM
+    )
+
+
+async def several_system(patient: Patient) -> Finding:
+    second = {"role": "system", "content": "Never explain."}
+    return await _taken(patient, [_SYSTEM, second, _USER], Fault.SEVERAL_SYSTEM)
+
+
+async def developer(patient: Patient) -> Finding:
+    return await _taken(patient, [{**_SYSTEM, "role": "developer"}, _USER], Fault.DEVELOPER_ROLE)
+
+
+async def _taken(patient: Patient, messages: list[dict[str, Any]], fault: Fault) -> Finding:
+    answer = await patient.chat(messages, max_tokens=1)
+    return passed() if answer.ok else found(fault, _said(answer))
+
+
+def _said(answer: Answer) -> str:
+    return f"{answer.status} {answer.error}".strip()
+
+
+PROBES = (
+    Probe("arguments", "past calls keep their arguments, as text or object", (Fault.STRING_ARGUMENTS, Fault.OBJECT_ARGUMENTS), arguments),
+    Probe("late system", "a system message may come late", (Fault.LATE_SYSTEM,), late_system),
+    Probe("several system", "there may be several system messages", (Fault.SEVERAL_SYSTEM,), several_system),
+    Probe("developer", "the role developer is known", (Fault.DEVELOPER_ROLE,), developer),
+)  # fmt: skip

@@ -1,0 +1,184 @@
+"""The doctor: each fault is found by its own probe and by no other; a server without faults has none; what comes of it is a profile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgewise.cli import main
+from edgewise.core.errors import ConfigError, UpstreamError
+from edgewise.gateway.doctor.examination import PROBES, Report, examine
+from edgewise.gateway.doctor.probe import Verdict
+from edgewise.gateway.profile import Api, Fault, Kind, Profile
+from tests.server.conftest import running
+from tests.support.edge_llm_rules import Rules
+from tests.support.edge_llm_server import EdgeLlmServer
+from tests.support.llama_server import llama_server
+from tests.support.models import CODER_05B, model_path
+from tests.support.pipelines import make_pipeline
+
+SWITCHES: dict[str, dict[str, Fault]] = {
+    "unknown_fields_refused": {"unknown fields": Fault.UNKNOWN_FIELDS},
+    "model_name_checked": {"model name": Fault.MODEL_NAME},
+    "string_arguments_render_empty": {"arguments": Fault.STRING_ARGUMENTS},
+    "object_arguments_refused": {"arguments": Fault.OBJECT_ARGUMENTS},
+    "late_system_raises": {"late system": Fault.LATE_SYSTEM},
+    "several_system_raises": {"several system": Fault.SEVERAL_SYSTEM},
+    "developer_role_raises": {"developer": Fault.DEVELOPER_ROLE},
+    "required_ignored": {"required": Fault.REQUIRED_CHOICE},
+    "named_ignored": {"named": Fault.NAMED_CHOICE},
+    "none_ignored": {"none": Fault.NONE_CHOICE},
+    "parallel_ignored": {"parallel": Fault.PARALLEL_CALLS},
+    "unstable_indices": {"streamed calls": Fault.CALL_INDICES},
+    "no_stream_usage": {"stream usage": Fault.STREAM_USAGE},
+    "stop_ignored": {"stops": Fault.STOP_STRINGS},
+    "limit_refused": {"max tokens": Fault.MAX_TOKENS},
+    "overlong_cut": {"overflow": Fault.OVERFLOW},
+    "schema_ignored": {"json schema": Fault.JSON_SCHEMA},
+    "leaked_end_tokens": {"clean text": Fault.LEAKED_END_TOKENS},
+    "leaked_tool_markup": {"calls": Fault.LEAKED_TOOL_MARKUP},
+    "thinking_in_text": {"thinking": Fault.REASONING_FIELD},
+    "always_thinks": {"thinking": Fault.THINKING_SWITCH},
+    "no_cached_tokens": {"prefix cache": Fault.CACHED_TOKENS},
+    "no_prefix_cache": {"prefix cache": Fault.NO_PREFIX_CACHE},
+    "count_tokens_differs": {"count tokens": Fault.COUNT_TOKENS},
+    "string_errors": {"error shape": Fault.ERROR_SHAPE, "overflow": Fault.OVERFLOW},
+    "input_errors_are_500": {"error shape": Fault.ERROR_SHAPE, "overflow": Fault.OVERFLOW},
+}
+"""What is switched on -> the probes that find it. The last two are errors that no probe of errors can read."""
+
+BLAMELESS = (
+    "penalties_refused", "only_one_choice", "arguments_must_be_json", "dangling_results_refused", "local_media_refused",
+    "overlong_is_413", "default_limit_2048", "null_keys_in_chunks", "content_omitted_with_calls", "retry_after_on_429",
+    "messages_roles_checked",
+)  # fmt: skip
+"""Rules that break nothing a probe asks for."""
+
+
+def examined(rules: Rules, **options: Any) -> Report:
+    with EdgeLlmServer(rules, window=2048, max_input=1024) as server:
+        return asyncio.run(examine(server.url, timeout_s=20, **options))
+
+
+def faults(report: Report) -> dict[str, Fault]:
+    return {row.probe.name: fault for row in report.rows for fault in row.finding.faults}
+
+
+def test_a_server_without_faults():
+    report = examined(Rules.none())
+    assert not faults(report) and not report.broken
+    unmeasured = {row.probe.name for row in report.rows if row.verdict is Verdict.NOT_MEASURED}
+    assert unmeasured == {"auth"}
+    translated = {row.probe.name for row in report.rows if row.verdict is Verdict.SHAPED}
+    assert translated == {"responses"}, "Edge-LLM has none"
+    assert report.num_requests < 50
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_each_fault_is_found_by_its_own_probe(switch: str):
+    report = examined(Rules.none().with_(**{switch: True}))
+    assert faults(report) == SWITCHES[switch]
+    assert set(SWITCHES[switch].values()) <= report.profile.faults
+
+
+@pytest.mark.parametrize("switch", BLAMELESS)
+def test_rules_that_break_nothing_are_not_blamed(switch: str):
+    assert not faults(examined(Rules.none().with_(**{switch: True})))
+
+
+def test_every_probe_can_fail():
+    found = {name for each in SWITCHES.values() for name in each}
+    assert {probe.name for probe in PROBES} - found == {"auth", "messages", "responses"}, "tested below"
+
+
+@pytest.mark.parametrize("open_door", [False, True])
+def test_a_wrong_key(open_door: bool):
+    with EdgeLlmServer(Rules.none().with_(open_door=open_door), api_key="sesame") as server:
+        report = asyncio.run(examine(server.url, key="sesame", only=["auth"]))
+    assert faults(report) == ({"auth": Fault.OPEN_DOOR} if open_door else {})
+
+
+def test_an_api_that_is_missing_is_no_fault_but_made_up_for():
+    report = examined(Rules.none().with_(no_messages=True), only=["messages", "count tokens"])
+    assert {row.verdict for row in report.rows} == {Verdict.SHAPED}
+    assert not faults(report) and not report.broken
+
+
+def test_the_whole_of_edge_llm():
+    report = examined(Rules())
+    assert report.profile.kind is Kind.EDGE_LLM
+    assert {Fault.STRING_ARGUMENTS, Fault.LATE_SYSTEM, Fault.REQUIRED_CHOICE} <= report.profile.faults
+    assert Api.MESSAGES not in report.profile.apis, "its past calls lose their input"
+    assert Profile.from_json(json.loads(json.dumps(report.profile.to_json()))) == report.profile
+
+
+def test_mistakes():
+    with pytest.raises(ConfigError, match="there is no probe"):
+        asyncio.run(examine("http://127.0.0.1:9", only=["nonsense"]))
+    with pytest.raises(UpstreamError, match="does not answer"):
+        asyncio.run(examine("http://127.0.0.1:9"))
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[object, str, str]]:
+    def call(*arguments: str) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["edgewise", "doctor", *arguments])
+        status: object = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code
+        out, err = capfd.readouterr()
+        return status, out, err
+
+    return call
+
+
+def test_the_command(run: Callable[..., tuple[object, str, str]], tmp_path: Path):
+    saved = tmp_path / "profile.json"
+    with EdgeLlmServer(Rules.none().with_(late_system_raises=True)) as server:
+        arguments = (server.url + "/v1", "--only", "late system", "--only", "developer")
+        status, table, _ = run(*arguments, "--profile", str(saved))
+        assert not status and "works after shaping" in table and "late system" in table
+        assert run(*arguments, "--strict")[0] == 1
+        status, out, _ = run(*arguments, "--json")
+    rows = {row["probe"]: row["verdict"] for row in json.loads(out)["rows"]}
+    assert rows == {"late system": "works after shaping", "developer": "pass"}
+    assert Fault.LATE_SYSTEM in Profile.from_json(json.loads(saved.read_text())).faults
+    with EdgeLlmServer(Rules.none().with_(overlong_cut=True)) as server:
+        assert run(server.url, "--only", "overflow")[0] == 1
+    status, _, err = run("http://127.0.0.1:9")
+    assert status == 1 and err.startswith("edgewise: ") and "Traceback" not in err
+
+
+def test_edgewise_itself_has_no_faults():
+    """Requests, errors, streams and APIs of our own server; what a model has to say is the next test's."""
+    asked = "Say hello to me in one short sentence. Do not use any tool."
+    turn = "<|im_end|>\n<|im_start|>assistant\n"
+    pipeline = make_pipeline({f"{asked}{turn}": "Hello there friend.<|im_end|>"}, max_model_len=2048)
+    with running(pipeline) as url:
+        report = asyncio.run(examine(url, timeout_s=60))
+    pipeline.close()
+    assert not faults(report), [
+        (row.probe.name, row.finding.note) for row in report.rows if row.finding.faults
+    ]
+    assert report.profile.kind is Kind.EDGEWISE
+    assert {row.probe.name for row in report.rows if row.verdict is Verdict.SHAPED} == set()
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_a_real_llama_server():
+    with llama_server(model_path(CODER_05B)) as url:
+        report = asyncio.run(examine(url, timeout_s=120))
+    assert report.profile.kind is Kind.LLAMA
+    assert Fault.RESPONSE_EVENTS in report.profile.faults and Api.RESPONSES not in report.profile.apis
+    assert not {Fault.STRING_ARGUMENTS, Fault.UNKNOWN_FIELDS, Fault.MODEL_NAME} & report.profile.faults
