@@ -194,7 +194,7 @@ class Finish:
     reason: str  # stop, length, tool_calls, cancelled
     usage: Usage
     matched_stop: str | int | None = None
-    timings: RequestTimings | None = None  # where the engine is our own
+    timings: RequestTimings | None = field(default=None, compare=False)  # where the engine is our own
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from edgewise.gateway.profile import Api, Fault
 
 _CALL = "Create the file a.txt with the text abc."
 _GREET = "Say hello to me in one short sentence. Do not use any tool."
+_COUNT = "Count from one to ten in words, separated by commas."
 _SCHEMA = {
     "type": "object",
     "properties": {"colour": {"type": "string", "enum": ["teal", "ochre"]}},
@@ -135,12 +136,12 @@ async def stream_usage(patient: Patient) -> Finding:
 
 async def stops(patient: Patient) -> Finding:
     """An answer asked for again with a word out of its middle as the stop string."""
-    free = await patient.chat(_GREET)
-    words = re.findall(r"[A-Za-z]{2,}", _clean(free.text))
+    free = await patient.chat(_COUNT, max_tokens=24)
+    words = re.findall(r"\w{2,}|\d", _clean(free.text))
     if not free.ok or len(words) < 3:
         return not_measured(f"the model says too little: {free.text[:40]!r}")
     stop = words[len(words) // 2]
-    again = await patient.chat(_GREET, stop=[stop])
+    again = await patient.chat(_COUNT, stop=[stop], max_tokens=24)
     expected = free.text[: free.text.index(stop)]
     if _clean(again.text) == _clean(expected):
         return passed()
