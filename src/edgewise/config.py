@@ -114,6 +114,8 @@ class ServerOptions:
     strict_model_names: bool = False
     trust_request_chat_template: bool = False  # a request may bring its own template, rendered in the sandbox
     root_path: str = ""
+    page: bool = True  # browsers get the chat page at /
+    search_url: str | None = None  # of a SearXNG: the page can search the web then
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 

@@ -22,9 +22,11 @@ from edgewise.server.options import ServerOptions
 from edgewise.server.response_routes import responses_router
 from edgewise.server.routes import generation_router
 from edgewise.server.state import ServerState
-from edgewise.serving.auth import ApiKeyMiddleware, is_loopback
+from edgewise.serving.auth import OPEN_PATHS, ApiKeyMiddleware, is_loopback
 from edgewise.serving.errors import install_error_handlers
 from edgewise.serving.paths import RootPathMiddleware
+from edgewise.web import page_routes
+from edgewise.web.page import PATHS as PAGE_PATHS
 
 logger = logging.getLogger("edgewise.server")
 
@@ -51,6 +53,8 @@ def create_app(pipeline: Pipeline, options: config.ServerOptions | None = None) 
     app.include_router(generation_router(options))
     app.include_router(responses_router(options))
     app.include_router(embedding_routes.router)
+    if options.page:
+        app.router.routes += page_routes(info_routes.greeting)
     app.include_router(info_routes.router)
     install_error_handlers(app)
     _add_middleware(app, options)
@@ -84,7 +88,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def _add_middleware(app: FastAPI, options: ServerOptions) -> None:
     """Outermost last: CORS headers belong on refusals too."""
     if options.api_keys:
-        app.add_middleware(ApiKeyMiddleware, keys=options.api_keys)
+        open_paths = OPEN_PATHS | PAGE_PATHS if options.page else OPEN_PATHS
+        app.add_middleware(ApiKeyMiddleware, keys=options.api_keys, open_paths=open_paths)
     elif not is_loopback(options.host):
         logger.warning("serving on %s without an API key: anybody who reaches it can use it", options.host)
     if options.allowed_hosts:

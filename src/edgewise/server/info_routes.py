@@ -16,10 +16,14 @@ from edgewise.serving.errors import HttpError, JsonResponse
 router = APIRouter()
 
 
+def greeting(request: Request) -> str:
+    return f"Edgewise {edgewise.__version__} serves {state_of(request).model_name}.\n"
+
+
 @router.api_route("/", methods=["GET", "HEAD"])
 async def root(request: Request) -> Response:
-    """A page for people who open the address; clients probe it with HEAD."""
-    return PlainTextResponse(f"Edgewise {edgewise.__version__} serves {state_of(request).model_name}.\n")
+    """One line for people and programs that open the address, where the page does not; clients probe it with HEAD."""
+    return PlainTextResponse(greeting(request))
 
 
 @router.api_route("/health", methods=["GET", "HEAD"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -17,14 +17,19 @@ OPEN_PATHS = frozenset({"/", "/health", "/v1/health", "/ping"})
 
 
 class ApiKeyMiddleware:
-    """Answers 401 unless a request names one of `keys`. Only digests of the keys are kept."""
+    """Answers 401 unless a request names one of `keys`, or a path of `open_paths`. Only digests of the keys are kept."""
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: Sequence[str], open_paths: Collection[str] = OPEN_PATHS) -> None:
         self._app = app
+        self._open_paths = open_paths
         self._digests = [_digest(key.encode()) for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or route_path(scope) in OPEN_PATHS or self._allowed(scope["headers"]):
+        if (
+            scope["type"] != "http"
+            or route_path(scope) in self._open_paths
+            or self._allowed(scope["headers"])
+        ):
             await self._app(scope, receive, send)
             return
         refusal = HttpError(

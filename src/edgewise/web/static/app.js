@@ -1,0 +1,315 @@
+// The page put together: what is open, what is being answered, and what each part does when it is used.
+
+import { addMessage, alternatives, newChat, pathTo, requestMessages, showAlternative, shownMessages } from "./chats.js";
+import { Composer } from "./composer.js";
+import { openInvite, openSettings, openShortcuts } from "./dialogs.js";
+import { announce, byId, copyText, icon, toast } from "./dom.js";
+import { exportAll, exportJson, exportMarkdown } from "./export.js";
+import { closeMenu, openMenu } from "./menu.js";
+import { Picker } from "./picker.js";
+import { Reply } from "./replies.js";
+import { applyTheme, isDark, readSettings, writeSettings } from "./settings.js";
+import { Sidebar } from "./sidebar.js";
+import { openStore } from "./store.js";
+import { Thread } from "./thread.js";
+
+const SAVE_EVERY_MS = 2000;
+
+class App {
+  constructor(store, chats) {
+    this.store = store;
+    this.chats = new Map(chats.map((chat) => [chat.id, chat]));
+    this.current = null;
+    this.replies = new Map(); // conversation's id -> Reply
+    this.settings = readSettings();
+    this.canSearch = document.querySelector('meta[name="edgewise-search"]').content === "on";
+    this.thread = new Thread({
+      edit: (message, text) => this.edit(message, text),
+      regenerate: (message) => this.regenerate(message),
+      show: (message, by) => this.showVersion(message, by),
+      enterKey: () => this.askForKey(),
+    });
+    this.sidebar = new Sidebar({
+      open: (id) => this.open(this.chats.get(id)),
+      rename: (id, title) => this.rename(this.chats.get(id), title),
+      remove: (id) => this.remove(this.chats.get(id)),
+    });
+    this.composer = new Composer({
+      send: (text) => this.send(text),
+      stop: () => this.stop(),
+      editLast: () => this.thread.editLast(),
+      think: (on) => this.change("think", on),
+      web: (on) => this.change("web", on),
+    });
+    this.picker = new Picker({
+      key: () => this.settings.key,
+      chosen: () => this.settings.model,
+      choose: (id) => this.change("model", id),
+      changed: () => this.showModel(),
+      locked: () => this.askForKey(),
+    });
+    this.wire();
+  }
+
+  wire() {
+    const press = (id, name, run) => {
+      if (name) byId(id).prepend(icon(name));
+      byId(id).addEventListener("click", run);
+    };
+    press("new-chat", "plus", () => this.startNew());
+    press("new-chat-top", "plus", () => this.startNew());
+    press("open-settings", "settings", () => this.showSettings());
+    press("open-keys", "keyboard", openShortcuts);
+    press("theme-switch", null, () => this.change("theme", isDark(this.settings.theme) ? "light" : "dark"));
+    press("export", "share", () => this.showExport());
+    press("latest", "down", () => {});
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.showTheme());
+    addEventListener("hashchange", () => this.openFromAddress());
+    addEventListener("keydown", (event) => this.onKey(event));
+    addEventListener("pagehide", () => this.replies.forEach((_, id) => this.save(this.chats.get(id))));
+  }
+
+  start() {
+    this.showTheme();
+    this.openFromAddress();
+    this.composer.focus();
+    this.picker.look();
+    if (!this.store.lasting) toast("This browser keeps nothing here: conversations end with the page.");
+  }
+
+  // Conversations
+
+  openFromAddress() {
+    const chat = this.chats.get(location.hash.slice(1)) ?? null;
+    if (chat !== this.current || !chat) this.open(chat);
+  }
+
+  open(chat) {
+    this.current = chat;
+    const address = chat ? `#${chat.id}` : location.pathname + location.search;
+    if (location.hash.slice(1) !== (chat?.id ?? "")) history.pushState(null, "", address);
+    this.thread.show(chat);
+    this.thread.toEnd();
+    this.sidebar.chosen();
+    this.refresh();
+  }
+
+  startNew() {
+    this.open(null);
+    this.composer.focus();
+  }
+
+  rename(chat, title) {
+    Object.assign(chat, { title, named: true });
+    this.save(chat);
+    this.refresh();
+  }
+
+  remove(chat) {
+    this.replies.get(chat.id)?.stop();
+    this.chats.delete(chat.id);
+    this.store.remove(chat.id);
+    if (chat === this.current) this.startNew();
+    this.refresh();
+    toast("Conversation deleted.", () => this.bringBack(chat), "Undo");
+  }
+
+  bringBack(chat) {
+    this.chats.set(chat.id, chat);
+    this.save(chat);
+    this.open(chat);
+  }
+
+  save(chat) {
+    if (!chat || !this.chats.has(chat.id)) return;
+    this.store.put(chat).catch((error) => toast(`This conversation could not be kept: ${error.message}`));
+  }
+
+  // Messages
+
+  send(text) {
+    const chat = this.current ?? newChat(this.picker.current?.id ?? "");
+    this.chats.set(chat.id, chat);
+    const parent = shownMessages(chat).at(-1)?.id ?? null;
+    const message = addMessage(chat, parent, "user", text);
+    if (chat !== this.current) this.open(chat);
+    this.answer(chat, message);
+  }
+
+  edit(message, text) {
+    this.replies.get(this.current.id)?.stop();
+    this.answer(this.current, addMessage(this.current, message.parent, "user", text));
+  }
+
+  regenerate(message) {
+    if (this.replies.has(this.current.id)) return;
+    this.answer(this.current, this.current.messages[message.parent]);
+  }
+
+  /** Asks the model for an answer to `message`. */
+  async answer(chat, message) {
+    const answer = addMessage(chat, message.id, "assistant");
+    const reply = new Reply(answer, () => this.thread.changed(answer));
+    const saving = setInterval(() => this.save(chat), SAVE_EVERY_MS);
+    this.replies.set(chat.id, reply);
+    this.thread.show(chat === this.current ? chat : this.current);
+    this.thread.toEnd();
+    this.refresh();
+    announce("Answering");
+    await reply.run(this.requestBody(chat, message), { key: this.settings.key, web: this.settings.web && this.canSearch });
+    clearInterval(saving);
+    if (this.replies.get(chat.id) === reply) this.replies.delete(chat.id);
+    chat.updated = Date.now();
+    this.save(chat);
+    this.refresh();
+    announce({ done: "Answer complete", stopped: "Stopped" }[answer.state] ?? answer.error);
+    if (answer.needsKey) this.askForKey();
+  }
+
+  requestBody(chat, message) {
+    const { systemPrompt, temperature, maxTokens, think } = this.settings;
+    const body = {
+      model: this.picker.current?.id ?? chat.model ?? "",
+      messages: requestMessages(pathTo(chat, message), systemPrompt),
+      stream: true,
+      stream_options: { include_usage: true },
+      chat_template_kwargs: { enable_thinking: think && this.canThink },
+    };
+    if (temperature !== null) body.temperature = temperature;
+    if (maxTokens !== null) body.max_tokens = maxTokens;
+    return body;
+  }
+
+  stop() {
+    this.replies.get(this.current?.id)?.stop();
+  }
+
+  showVersion(message, by) {
+    showAlternative(this.current, message);
+    this.save(this.current);
+    this.thread.show(this.current);
+    const others = alternatives(this.current, message);
+    const end = by < 0 ? message === others[0] : message === others.at(-1);
+    this.thread.focusOn(message.id, `.version-${by < 0 === end ? "right" : "left"}`);
+    this.refresh();
+  }
+
+  copyLast() {
+    const answer = shownMessages(this.current ?? newChat("")).findLast((message) => message.role === "assistant" && message.text);
+    if (answer) copyText(answer.text).then(() => toast("Copied the last answer."));
+  }
+
+  // Settings
+
+  change(name, value) {
+    this.settings = { ...this.settings, [name]: value };
+    writeSettings(this.settings);
+    if (name === "theme") this.showTheme();
+    if (name === "key") this.picker.look();
+    this.showModel();
+  }
+
+  showSettings() {
+    openSettings(this.settings, (name, value) => this.change(name, value), {
+      exportAll: () => exportAll([...this.chats.values()]),
+      deleteAll: () => this.removeAll(),
+    });
+  }
+
+  removeAll() {
+    for (const reply of this.replies.values()) reply.stop();
+    this.chats.clear();
+    this.store.clear();
+    this.startNew();
+    toast("All conversations are deleted.");
+  }
+
+  askForKey() {
+    openInvite(async (key) => {
+      this.change("key", key);
+      await this.picker.look();
+      return !this.picker.problem?.needsKey;
+    });
+  }
+
+  showTheme() {
+    applyTheme(this.settings.theme);
+    const dark = isDark(this.settings.theme);
+    const button = byId("theme-switch");
+    button.replaceChildren(icon(dark ? "sun" : "moon"));
+    button.setAttribute("aria-label", dark ? "Switch to light" : "Switch to dark");
+    button.title = dark ? "Light" : "Dark";
+  }
+
+  showExport() {
+    const chat = this.current;
+    openMenu(byId("export"), "Export", [
+      { label: "Markdown", detail: "The text, as it is shown", run: () => exportMarkdown(chat) },
+      { label: "JSON", detail: "Everything, with all versions", run: () => exportJson(chat) },
+    ]);
+  }
+
+  get canThink() {
+    return this.picker.current?.thinks !== false;
+  }
+
+  showModel() {
+    const model = this.picker.current;
+    const line = [model?.id, model?.window && `${model.window.toLocaleString("en")} tokens`].filter(Boolean);
+    byId("welcome-line").textContent = [...line, "Conversations stay in this browser"].join(" · ");
+    this.composer.setSwitches(this.settings, { canThink: this.canThink, canSearch: this.canSearch });
+  }
+
+  /** Everything that depends on which conversations there are and what is being written. */
+  refresh() {
+    const newestFirst = [...this.chats.values()].sort((a, b) => b.updated - a.updated);
+    this.sidebar.show(newestFirst, this.current?.id, this.replies);
+    this.composer.setWriting(this.replies.has(this.current?.id));
+    byId("title").textContent = this.current?.title ?? "";
+    byId("export").hidden = !this.current;
+    document.title = this.current ? `${this.current.title} · Edgewise` : "Edgewise";
+    this.showModel();
+  }
+
+  onKey(event) {
+    const command = event.ctrlKey || event.metaKey;
+    const typing = event.target.closest("input, textarea, select");
+    if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
+      if (!closeMenu()) this.stop();
+    } else if (event.key === "/" && !typing && !command) {
+      event.preventDefault();
+      byId("prompt").focus();
+    } else if (command && !event.altKey) {
+      this.onShortcut(event);
+    }
+  }
+
+  onShortcut(event) {
+    const shifted = {
+      KeyO: () => this.startNew(),
+      KeyS: () => this.sidebar.toggle(),
+      KeyK: () => this.findChat(),
+      Semicolon: () => this.copyLast(),
+    };
+    const run = event.shiftKey ? shifted[event.code] : event.key === "/" ? openShortcuts : null;
+    if (!run || document.querySelector("dialog[open]")) return;
+    event.preventDefault();
+    run();
+  }
+
+  findChat() {
+    if (!this.sidebar.isOpen) this.sidebar.toggle();
+    byId("filter-box").hidden = false;
+    byId("filter").focus();
+  }
+}
+
+/** An answer that was being written when the page was left counts as stopped. */
+function settled(chat) {
+  for (const message of Object.values(chat.messages)) if (message.state === "writing") message.state = "stopped";
+  return chat;
+}
+
+const store = await openStore();
+const chats = await store.all().catch(() => []);
+new App(store, chats.map(settled)).start();
