@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 
 import pytest
@@ -30,11 +29,17 @@ CONVERSATIONS = {
 }
 
 
-@functools.cache
+_published: dict[str, ChatTemplate] = {}
+
+
 def published(name: str) -> ChatTemplate:
-    source = shared_data(f"chat_templates/{name}.jinja").read_text()
-    tokenizer = ByteTokenizer()
-    return ChatTemplate(source, bos_token="<s>", eos_token="</s>", control_tokens=tokenizer.control_tokens)
+    if name not in _published:
+        source = shared_data(f"chat_templates/{name}.jinja").read_text()
+        control_tokens = ByteTokenizer().control_tokens
+        _published[name] = ChatTemplate(
+            source, bos_token="<s>", eos_token="</s>", control_tokens=control_tokens
+        )
+    return _published[name]
 
 
 QUICK = ("Qwen-Qwen2.5-7B-Instruct", "google-gemma-2-2b-it", "meta-llama-Llama-3.2-3B-Instruct", "none")
@@ -52,9 +57,9 @@ def template(request: pytest.FixtureRequest) -> ChatTemplate:
 @pytest.fixture(scope="module", autouse=True)
 def end_processes() -> object:
     yield
-    for name in NAMES if NAMES != ["none"] else ():
-        published(name).close()
-    published.cache_clear()
+    for template in _published.values():
+        template.close()
+    _published.clear()
 
 
 @pytest.mark.parametrize("shape", CONVERSATIONS)
