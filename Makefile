@@ -31,8 +31,8 @@ serve: $(STAMP) ## build, get MODEL (default SmolLM2-135M) and serve it on PORT
 test: $(STAMP) ## the whole test suite
 	$(BIN)/python -m pytest -q -m "not oracle"
 
-quick: $(STAMP) ## the fast tier: no downloads, a process a core, few examples of each property
-	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n auto -m "not model and not slow and not oracle"
+quick: $(STAMP) ## the fast tier: no downloads, no servers, a process a core, few examples of each property
+	PYTHONDONTWRITEBYTECODE= HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n auto -m "not model and not slow and not http and not oracle"
 
 # PyTorch takes an environment of its own, so that nobody needs it otherwise. With
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu pip takes the build without GPU libraries.

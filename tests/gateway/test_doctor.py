@@ -23,6 +23,8 @@ from tests.support.llama_server import llama_server
 from tests.support.models import CODER_05B, model_path
 from tests.support.pipelines import make_pipeline
 
+pytestmark = pytest.mark.http
+
 SWITCHES: dict[str, dict[str, Fault]] = {
     "unknown_fields_refused": {"unknown fields": Fault.UNKNOWN_FIELDS},
     "model_name_checked": {"model name": Fault.MODEL_NAME},

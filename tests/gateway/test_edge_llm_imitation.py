@@ -13,6 +13,8 @@ import pytest
 from tests.support.edge_llm_rules import Rules
 from tests.support.edge_llm_server import EdgeLlmServer
 
+pytestmark = pytest.mark.http
+
 ARGUMENTS = {"path": "fizz.py", "content": "x = 1\n"}
 TOOL = {
     "type": "function",

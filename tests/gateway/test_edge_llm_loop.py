@@ -22,6 +22,8 @@ from tests.support.edge_llm_rules import Rules
 from tests.support.edge_llm_server import EdgeLlmServer
 from tests.support.gateway_parts import FixedUpstream, gateway
 
+pytestmark = pytest.mark.http
+
 STEPS = 12
 SYSTEM = "You work in the user's project."
 TASK = "Write the modules."

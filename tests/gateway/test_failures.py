@@ -25,6 +25,8 @@ from tests.support.scripted_upstream import (
     stream_answer,
 )
 
+pytestmark = pytest.mark.http
+
 BODIES = {
     Api.CHAT: {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
     Api.COMPLETIONS: {"model": "m", "prompt": "hi"},

@@ -39,6 +39,8 @@ from tests.support.scripted_upstream import (
 )
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.http
+
 CHAT = "/v1/chat/completions"
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 

@@ -14,6 +14,8 @@ from edgewise.gateway.profile import Api, Kind, ModelCard
 from tests.support.gateway_parts import FixedUpstream, gateway, upstream
 from tests.support.scripted_upstream import Asked, chat_server, json_answer, scripted, stream_answer
 
+pytestmark = pytest.mark.http
+
 
 def with_cards(one: FixedUpstream, *cards: ModelCard) -> FixedUpstream:
     one.profile = one.profile.replace(models=cards)

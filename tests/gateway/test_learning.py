@@ -22,6 +22,8 @@ from tests.support.edge_llm_server import EdgeLlmServer
 from tests.support.router_server import RouterModel, router_server
 from tests.support.scripted_upstream import Answer, Asked, json_answer, scripted
 
+pytestmark = pytest.mark.http
+
 FAST = GatewayConfig(refresh_s=0.05, ask_timeout_s=2.0)
 
 

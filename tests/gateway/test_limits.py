@@ -18,6 +18,8 @@ from edgewise.serving.errors import HttpError
 from tests.support.gateway_parts import gateway, upstream
 from tests.support.scripted_upstream import Answer, chat_server, json_answer, scripted
 
+pytestmark = pytest.mark.http
+
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 

@@ -19,6 +19,8 @@ from tests.support.gateway_parts import serving_app
 from tests.support.router_server import RouterModel, RouterScript, router_server
 from tests.support.scripted_upstream import ScriptedUpstream, chat_server, scripted
 
+pytestmark = pytest.mark.http
+
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/tokenize")
 
 

@@ -13,6 +13,8 @@ from edgewise.gateway.profile import Api, Fault, Kind
 from tests.support.gateway_parts import gateway, upstream
 from tests.support.scripted_upstream import chat_server, scripted
 
+pytestmark = pytest.mark.http
+
 ODD: list[Any] = [None, True, -1, 1e300, "", "x", [], [[]], {}, {"type": 1}, [{"role": 1}], [None], ["a", {}]]
 FIELDS = {
     Api.CHAT: ("messages", "tools", "tool_choice", "stop", "stream_options", "reasoning_effort", "functions"),

@@ -9,6 +9,8 @@ from edgewise.gateway.profile import Api
 from tests.support.gateway_parts import gateway, upstream
 from tests.support.scripted_upstream import Answer, chat_stream, json_answer, scripted, stream_answer
 
+pytestmark = pytest.mark.http
+
 BODY = b'{ "model": "m",  "stream": true, "messages": [{"role": "user", "content": "h\\u00e9 \xc3\xa9"}], "x": 1.50 }'
 WHOLE = b"".join(chat_stream(["a", "b\u00e9", "c"], model="m"))
 CRLF = WHOLE.replace(b"\n", b"\r\n")

@@ -21,6 +21,8 @@ from tests.support.scripted_upstream import (
     stream_answer,
 )
 
+pytestmark = pytest.mark.http
+
 WORDS = [f"word{i} " for i in range(12)]
 
 

@@ -32,6 +32,8 @@ from tests.support.edge_llm_model import Said
 from tests.support.edge_llm_rules import Rules
 from tests.support.edge_llm_server import EdgeLlmServer
 
+pytestmark = pytest.mark.http
+
 HELLO = {"role": "user", "content": "hello"}
 FAULTS = frozenset(
     (

@@ -24,6 +24,8 @@ from tests.support.scripted_upstream import (
     stream_answer,
 )
 
+pytestmark = pytest.mark.http
+
 ARGUMENTS = '{"path": "a.py", "n": 1}'
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}, "n": {"type": "integer"}}}
 CHAT_TOOL = {"type": "function", "function": {"name": "read", "description": "Reads.", "parameters": SCHEMA}}

@@ -24,6 +24,8 @@ from tests.support.scripted_upstream import (
 )
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.http
+
 FRAMINGS = ("chunked", "length", "close")
 
 

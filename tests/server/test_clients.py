@@ -11,6 +11,8 @@ from tests.support.pipelines import make_pipeline
 
 openai = pytest.importorskip("openai")
 
+pytestmark = pytest.mark.http
+
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[openai.OpenAI]:

@@ -21,6 +21,8 @@ from tests.support.scripted_model import HIDDEN_DIM, prefix_logits
 
 openai = pytest.importorskip("openai")
 
+pytestmark = pytest.mark.http
+
 URL = "/v1/embeddings"
 TEXTS = ["one", "two words", "a third, longer text"]
 

@@ -24,6 +24,8 @@ import pytest
 from edgewise.pipeline import Pipeline
 from tests.server.conftest import eventually, running
 
+pytestmark = pytest.mark.http
+
 HI = [{"role": "user", "content": "Say hi"}]
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"

@@ -47,6 +47,8 @@ def test_the_root_is_probed_without_a_key(pipeline: Pipeline, method: str):
 
 anthropic = pytest.importorskip("anthropic")
 
+pytestmark = pytest.mark.http
+
 
 @pytest.fixture
 def sdk() -> Iterator[Any]:

@@ -13,6 +13,8 @@ import pytest
 from tests.server.conftest import running
 from tests.support.pipelines import make_pipeline
 
+pytestmark = pytest.mark.http
+
 TURN = "<|im_end|>\n<|im_start|>assistant\n"
 NAMES = ("fs.read", "mcp__server__read", "a/b:c-d", "read", "read_all", "x" * 64)
 VALUES = {

@@ -13,6 +13,8 @@ from tests.support.pipelines import make_pipeline
 openai = pytest.importorskip("openai")
 pydantic = pytest.importorskip("pydantic")
 
+pytestmark = pytest.mark.http
+
 TURN = "<|im_end|>\n<|im_start|>assistant\n"
 ANSWERS = {
     f"Make a.txt{TURN}": '{"name": "put", "arguments": {"path": "a.txt", "text": "Zürich 東京 🙂"}}<|im_end|>',

@@ -23,6 +23,8 @@ import pytest
 from edgewise.core.errors import ConfigError
 from edgewise.serving.listening import bind, url_of
 
+pytestmark = pytest.mark.http
+
 ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
