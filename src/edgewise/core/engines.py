@@ -64,3 +64,15 @@ class Launch:
         """The same for the same command: an engine whose digest did not change need not be started again."""
         parts = (self.argv, sorted(self.env.items()))
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A process that was started for an engine: enough to find it again, and to tell it from a later one with the same number.
+
+    `start_ticks`: when it began, in clock ticks since the machine did (field 22 of /proc/PID/stat). `digest`: of the Launch it came of.
+    """
+
+    pid: int
+    start_ticks: int
+    digest: str

@@ -48,7 +48,7 @@ class UpstreamConfig:
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """All of it. `default`: an upstream's name, None for the first. Times in seconds."""
+    """All of it. `default`: an upstream's name, None for the first. `engines`: names of upstreams that may come later. Times in seconds."""
 
     upstreams: tuple[UpstreamConfig, ...] = ()
     default: str | None = None
@@ -59,6 +59,7 @@ class GatewayConfig:
     ask_timeout_s: float = 5.0
     breaker_failures: int = 3  # in a row, until an upstream is left alone
     breaker_pause_s: float = 1.0  # doubled each time, up to 30 s
+    engines: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [one.name for one in self.upstreams]
@@ -67,17 +68,18 @@ class GatewayConfig:
                 raise ConfigError(
                     f"two upstreams are called {name!r}", hint="replicas need names of their own"
                 )
-        if self.default is not None and self.default not in names:
+        known = [*names, *self.engines]
+        if self.default is not None and self.default not in known:
             raise ConfigError(
-                f"default: there is no upstream {self.default!r}", hint=_near(self.default, names)
+                f"default: there is no upstream {self.default!r}", hint=_near(self.default, known)
             )
 
     def replace(self, **changes: Any) -> GatewayConfig:
         return dataclasses.replace(self, **changes)
 
 
-def read_config(path: Path) -> GatewayConfig:
-    """The configuration in a TOML file. Raises ConfigError naming the file and what is wrong in it."""
+def read_config(path: Path, engines: tuple[str, ...] = ()) -> GatewayConfig:
+    """The configuration in a TOML file. `engines`: names that `default` may have beside its upstreams'. Raises ConfigError naming the file and what is wrong in it."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -85,19 +87,19 @@ def read_config(path: Path) -> GatewayConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
     try:
-        return config_of(values, folder=path.parent)
+        return config_of(values, folder=path.parent, engines=engines)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
 
 
-def config_of(values: Mapping[str, Any], *, folder: Path) -> GatewayConfig:
+def config_of(values: Mapping[str, Any], *, folder: Path, engines: tuple[str, ...] = ()) -> GatewayConfig:
     """Decoded TOML -> configuration. `folder`: what a key_file's name is relative to."""
     table = dict(values)
     upstreams = table.pop("upstream", [])
     if not isinstance(upstreams, list) or not all(isinstance(one, dict) for one in upstreams):
         raise ConfigError("upstream must be a list of tables", hint="write [[upstream]] above each")
     made = tuple(_upstream_of(one, number, folder) for number, one in enumerate(upstreams, 1))
-    return GatewayConfig(upstreams=made, **_checked(table, _GATEWAY_KEYS, ""))
+    return GatewayConfig(upstreams=made, engines=engines, **_checked(table, _GATEWAY_KEYS, ""))
 
 
 def engine_of(text: str) -> UpstreamConfig:

@@ -15,6 +15,7 @@ from edgewise.gateway.upstream import CircuitBreaker, Upstream
 logger = logging.getLogger("edgewise.gateway")
 
 _SOON_S = 0.2  # between two looks at an upstream, however often it is wanted
+_KNOWN_S = 0.01  # between two looks at whether one was looked at
 _DOWN_S = 1.0  # at the longest, between two looks at one that is down
 
 
@@ -73,6 +74,14 @@ class Fleet:
         self._config = self._learner.config = config
         self._upstreams = kept
         self.router.replace(config, kept)
+
+    async def known(self, name: str) -> None:
+        """Wait, not for long, until an upstream was looked at: then requests find its models."""
+        upstream = next((one for one in self._upstreams if one.name == name), None)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.ask_timeout_s):
+                while upstream is not None and not upstream.known:
+                    await asyncio.sleep(_KNOWN_S)
 
     def _watch(self, upstream: Upstream) -> None:
         self._tasks[upstream] = asyncio.get_running_loop().create_task(

@@ -122,7 +122,7 @@ class Router:
         concerned = [route.upstream for route in routes] or self.upstreams
         reasons = "; ".join(f"{one.name}: {one.trouble or 'no model is loaded'}" for one in concerned)
         return OverloadedError(
-            f"Nobody answers for this model now ({reasons or 'there is no upstream'}).",
+            f"Nobody answers for this model now ({reasons or 'no engine is loaded'}).",
             retry_after_s=_RETRY_AFTER_S,
         )
 

@@ -20,6 +20,7 @@ from edgewise.gateway.fleet import Fleet
 from edgewise.gateway.keys import KeyStore, OpenDoor
 from edgewise.gateway.learning import ProfileStore
 from edgewise.gateway.parts import ForwardOptions, GatewayParts
+from edgewise.gateway.supervision.desk import EngineDesk
 from edgewise.gateway.transport import HttpTransport
 from edgewise.serving.auth import is_loopback
 from edgewise.serving.listening import Announce, Server, bind, print_line, url_of
@@ -41,7 +42,10 @@ class Listening:
 
 
 class Gateway:
-    """A gateway that is ready to run. `fleet` is its upstreams; `reload` may be called on the event loop at any time."""
+    """A gateway that is ready to run. `fleet` is its upstreams: those of the configuration, then the engines of the desk that are loaded.
+
+    `reload` may be called on the event loop at any time.
+    """
 
     def __init__(
         self,
@@ -51,11 +55,15 @@ class Gateway:
         keys: KeyStore,
         profiles: ProfileStore | None = None,
         routes: Sequence[BaseRoute] = (),
+        desk: EngineDesk | None = None,
     ) -> None:
         """Raises ConfigError."""
         self._load = load
+        self._desk = desk
+        self._config = load()
         transport = HttpTransport()
-        self.fleet = Fleet(load(), transport, profiles)
+        self.fleet = Fleet(self._config, transport, profiles)
+        minding = [] if desk is None else [lambda: desk.open(transport, self._engines_changed, self._default)]
         self.app = create_gateway(
             GatewayParts(
                 router=self.fleet.router,
@@ -63,8 +71,8 @@ class Gateway:
                 keys=keys,
                 options=options,
                 routes=routes,
-                startup=(self._hear_reloads, self.fleet.start),
-                shutdown=(self.fleet.stop, transport.aclose),
+                startup=(self._hear_reloads, self.fleet.start, *minding),
+                shutdown=(*([] if desk is None else [desk.close]), self.fleet.stop, transport.aclose),
             )
         )
 
@@ -81,8 +89,28 @@ class Gateway:
             hint = f" ({error.hint})" if error.hint else ""
             logger.error("the configuration stays as it was: %s%s", error.message, hint)
             return
-        self.fleet.reload(config)
+        self._config = config
+        self.fleet.reload(self._with_engines())
         logger.info("configuration read again: %s", ", ".join(one.name for one in config.upstreams))
+
+    async def _engines_changed(self, name: str | None) -> None:
+        self.fleet.reload(self._with_engines())
+        if name is not None:
+            await self.fleet.known(name)
+
+    def _with_engines(self) -> GatewayConfig:
+        """The configuration's upstreams, then the loaded engines of other names."""
+        config = self._config
+        if self._desk is None:
+            return config
+        names = frozenset(one.name for one in config.upstreams)
+        engines = self._desk.upstreams(names)
+        return config.replace(upstreams=(*config.upstreams, *engines))
+
+    def _default(self) -> str | None:
+        """Who answers unknown names."""
+        first = next((one.name for one in self.fleet.upstreams), None)
+        return self._config.default or first
 
 
 def serve(
@@ -94,11 +122,14 @@ def serve(
     profiles: ProfileStore | None = None,
     routes: Sequence[BaseRoute] = (),
     announce: Announce | None = None,
+    desk: EngineDesk | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM. Belongs on the main thread. Raises ConfigError for a configuration or an address that cannot be used."""
     chosen = listening or Listening()
     doors = keys or OpenDoor()
-    gateway = Gateway(load, options or ForwardOptions(), keys=doors, profiles=profiles, routes=routes)
+    gateway = Gateway(
+        load, options or ForwardOptions(), keys=doors, profiles=profiles, routes=routes, desk=desk
+    )
     listener = bind(chosen.host, chosen.port)
     with contextlib.closing(listener):
         if not doors.required and not is_loopback(chosen.host):
@@ -116,7 +147,7 @@ def make_server(
 
     def on_ready() -> None:
         names = ", ".join(one.name for one in gateway.fleet.upstreams)
-        announce(f"Edgewise's gateway to {names} is at {url_of(listener)}")
+        announce(f"Edgewise's gateway{f' to {names}' if names else ''} is at {url_of(listener)}")
 
     return Server(
         gateway.app,

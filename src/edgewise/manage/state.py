@@ -15,9 +15,9 @@ from pathlib import Path
 from edgewise.core.errors import ConfigError
 
 FILE = "state.db"
-VERSION = 1
 _BUSY_S = 10.0  # a writer waits this long for another
-_SCHEMA = """
+_STEPS = (
+    """
 CREATE TABLE keys (
     id TEXT PRIMARY KEY,
     name TEXT NOT NULL,
@@ -29,7 +29,34 @@ CREATE TABLE keys (
     weight REAL NOT NULL,
     background INTEGER NOT NULL
 ) STRICT;
-"""
+""",
+    """
+CREATE TABLE engines (
+    name TEXT PRIMARY KEY,
+    position INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    model TEXT NOT NULL,
+    port INTEGER NOT NULL UNIQUE,
+    context INTEGER,
+    users INTEGER NOT NULL,
+    reasoning_parser TEXT NOT NULL,
+    tool_parser TEXT NOT NULL,
+    args TEXT NOT NULL,
+    env TEXT NOT NULL,
+    program TEXT,
+    wanted INTEGER NOT NULL
+) STRICT;
+CREATE TABLE ran (
+    name TEXT PRIMARY KEY,
+    pid INTEGER NOT NULL,
+    start_ticks INTEGER NOT NULL,
+    digest TEXT NOT NULL
+) STRICT;
+""",
+)
+"""What each version added to the one before it; a file is of version n once the first n were done."""
+
+VERSION = len(_STEPS)
 
 
 class State:
@@ -63,8 +90,8 @@ class State:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version > VERSION:
                 raise ConfigError(f"{self.path} is of version {version}; this program knows up to {VERSION}")
-            if version == 0:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
+            if version < VERSION:
+                for statement in filter(str.strip, ";".join(_STEPS[version:]).split(";")):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {VERSION}")
 

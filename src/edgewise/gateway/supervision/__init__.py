@@ -1,0 +1,1 @@
+"""Engine processes under the gateway: started on command, watched, restarted, stopped; a control socket for the commands."""
