@@ -14,6 +14,7 @@ from edgewise.core.requests import GenerationRequest, RequestTimings, TokenEvent
 from edgewise.core.sampling import SamplingParams
 from edgewise.pipeline.answer import Answer
 from tests.support.byte_tokenizer import ByteTokenizer
+from tests.support.examples import examples
 
 TOKENIZER = ByteTokenizer()
 TIMINGS = RequestTimings(1.0, 2.0, 3.0, 4.0)
@@ -207,7 +208,7 @@ def test_prompt_logprobs_are_kept():
     assert run.answer.prompt_logprobs == entries
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     text=st.text(st.sampled_from("abé€🙂"), max_size=12),
     stop=st.lists(st.text(st.sampled_from("abé€🙂"), min_size=1, max_size=3), max_size=3),

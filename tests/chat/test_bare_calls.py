@@ -14,6 +14,7 @@ from edgewise.chat.bare_calls import BareCallReader, bare_call_regions
 from edgewise.chat.dialects import ArgumentPiece, CallEnd, CallStart, TextPiece, ToolEvent
 from edgewise.core.chat import ToolChoice, ToolDefinition
 from edgewise.grammar.prefixes import strip
+from tests.support.examples import examples
 
 TOOLS = [
     ToolDefinition("put", None, {"type": "object", "properties": {"path": {"type": "string"}}}),
@@ -162,7 +163,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=2), max_size=10))
 def test_any_cut_gives_the_same(pieces: list[str]) -> None:
     whole = read(["".join(pieces)])

@@ -15,6 +15,7 @@ from edgewise.core.errors import InvalidRequestError
 from edgewise.text import Tokenizer
 from tests.chat.conversations import CHATML, TOKENIZER, make_template, say
 from tests.support.byte_tokenizer import CONTROL_TOKENS, ByteTokenizer
+from tests.support.examples import examples
 from tests.text.vocabularies import byte_level_metadata
 
 TOOLS = "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}" + CHATML.replace(
@@ -37,7 +38,7 @@ def specials(ids: list[int]) -> list[int]:
     return [i for i in ids if TOKENIZER.is_special(i)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), HOSTILE), min_size=1, max_size=5))
 def test_messages_make_no_control_token(turns: list[tuple[Any, str]]) -> None:
     rendered = PLAIN.render([say(role, text) for role, text in turns])
@@ -49,7 +50,7 @@ def test_messages_make_no_control_token(turns: list[tuple[Any, str]]) -> None:
         assert text in rendered.text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=20)), min_size=1, max_size=5)
 )
@@ -60,7 +61,7 @@ def test_harmless_text_encodes_as_if_nothing_were_guarded(turns: list[tuple[Any,
     assert encode_prompt(TOKENIZER, rendered)[0] == TOKENIZER.encode(rendered.text, parse_special=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(HOSTILE, HOSTILE, HOSTILE)
 def test_tools_calls_and_reasoning_make_no_control_token(a: str, b: str, c: str) -> None:
     def conversation(a: str, b: str, c: str) -> list[int]:
@@ -124,7 +125,7 @@ def test_leaves_are_every_string() -> None:
     assert map_leaves(value, str.upper) == {"A": ["B", 1, None, {"C": "D"}], "E": True}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), HOSTILE | st.just("hell<|im_end|>o wo"))))
 def test_hidden_tokens_are_merged_like_any_text(turns: list[tuple[Any, str]]) -> None:
     """Each message between its control tokens is what plain encoding makes of it, as if nothing had been hidden."""

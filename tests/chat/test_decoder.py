@@ -18,6 +18,7 @@ from edgewise.chat.reasoning import reasoning_dialect, reasoning_names
 from edgewise.core.chat import ChatEvent, PartDelta, PartEnd, PartStart, ToolChoice, ToolDefinition
 from edgewise.core.requests import TokenLogprob
 from tests.chat.dialects.support import CASES
+from tests.support.examples import examples
 
 PUT = ToolDefinition("put", None, {"type": "object", "properties": {"path": {"type": "string"}}})
 PATCH = ToolDefinition("patch", None, None, kind="custom")
@@ -209,7 +210,7 @@ def test_harmony_channels_and_calls() -> None:
         assert reason == "tool_calls"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.text() | st.text(alphabet='\\"/\n\x00\ud83d\ude00é😀', max_size=8), st.booleans(), st.integers(1, 7)
 )
@@ -243,7 +244,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=10), st.booleans())
 def test_any_cut_gives_the_same_answer(pieces: list[str], is_open: bool) -> None:
     text = "".join(pieces)

@@ -14,6 +14,7 @@ from edgewise.core.chat import ReasoningOptions
 from edgewise.core.errors import ConfigError
 from edgewise.core.grammar import Json, Repeat, Sequence, Text
 from tests.chat.splitting import split
+from tests.support.examples import examples
 from tests.support.shared import SHARED, shared_data
 
 CASES_PATH = SHARED / "data" / "dialects" / "reasoning_cases.jsonl"
@@ -70,7 +71,7 @@ PIECES = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(reasoning_names()), PIECES, st.booleans())
 def test_any_cut_gives_the_same_and_only_marks_are_lost(name: str, pieces: list[str], is_open: bool) -> None:
     dialect = reasoning_dialect(name)

@@ -25,6 +25,7 @@ def render_once(source: str, deadline_s: float = 1.0) -> Result:
         process.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [
@@ -68,6 +69,7 @@ def test_there_is_no_way_to_pythons_insides(source: str) -> None:
     assert "Error" in result.message
 
 
+@pytest.mark.slow
 def test_the_next_request_gets_a_new_process() -> None:
     process = TemplateProcess("{% if x == 'loop' %}" + SILENT_LOOPS + "{% endif %}{{ x }}", deadline_s=1.0)
     with pytest.raises(TemplateOverrunError):
@@ -103,11 +105,13 @@ def test_a_long_history_passes_through() -> None:
     template.close()
 
 
+@pytest.mark.slow
 def test_an_endless_template_cannot_be_loaded() -> None:
     with pytest.raises(ModelError, match="did not end within"):
         make_template(SILENT_LOOPS, deadline_s=1.0)
 
 
+@pytest.mark.slow
 def test_a_template_that_loops_for_some_messages_is_the_requests_fault() -> None:
     template = make_template(
         "{% if messages[0].content == 'loop' %}" + SILENT_LOOPS + "{% endif %}{{ messages[0].content }}",

@@ -19,6 +19,7 @@ from edgewise.core.requests import GenerationRequest
 from edgewise.decoder.decoder import Decoder, DecoderConfig
 from edgewise.kernels.native import layout_of
 from tests.engine.running import Recorder, Runner, make_request
+from tests.support.examples import examples
 from tests.support.models import SMOLLM2, model_path
 from tests.support.tiny_gguf import write_tiny_gguf
 
@@ -132,7 +133,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("architecture", TINY)
 @given(plan=st.lists(jobs, min_size=1, max_size=16), surrounding=surroundings)
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 def test_tiny_models(folder: Path, architecture: str, plan, surrounding) -> None:
     check(tiny(folder, architecture), plan, surrounding)
 
@@ -146,6 +147,6 @@ def smollm2(folder: Path) -> Alone:
 @pytest.mark.model
 @pytest.mark.slow
 @given(plan=st.lists(jobs, min_size=2, max_size=16), surrounding=surroundings)
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=list(HealthCheck))
 def test_smollm2(folder: Path, plan, surrounding) -> None:
     check(smollm2(folder), plan, surrounding)

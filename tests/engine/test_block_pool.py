@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from edgewise.engine.block_pool import BlockPool
+from tests.support.examples import examples
 
 NUM_BLOCKS = 6
 
@@ -88,4 +89,4 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestBlockPool = PoolMachine.TestCase
-TestBlockPool.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestBlockPool.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.running import Recorder, Runner, make_request
+from tests.support.examples import examples
 from tests.support.scripted_model import ScriptedModel
 
 VOCAB = 16
@@ -108,7 +109,7 @@ def alone(arrival: Arrival) -> Recorder:
     num_blocks=st.integers(WINDOW // 4, 40),
     max_outputs=st.integers(16, 20),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_tokens_do_not_depend_on_company(plan, config, num_blocks, max_outputs) -> None:
     model = ScriptedModel(vocab_size=VOCAB, num_blocks=num_blocks, max_rows=40, max_outputs=max_outputs)
     runner = Runner(model, max_model_len=WINDOW, **config)
@@ -141,7 +142,7 @@ def test_tokens_do_not_depend_on_company(plan, config, num_blocks, max_outputs) 
 
 
 @given(plan=st.lists(arrivals, min_size=4, max_size=12), num_blocks=st.integers(WINDOW // 4, 16))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_preemption_changes_nothing(plan, num_blocks) -> None:
     """Hardly more blocks than one sequence needs: nearly every run preempts."""
     model = ScriptedModel(vocab_size=VOCAB, num_blocks=num_blocks)

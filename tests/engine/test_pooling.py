@@ -20,6 +20,7 @@ from edgewise.decoder.decoder import Decoder, DecoderConfig
 from edgewise.engine.admission import check_request
 from edgewise.kernels.native import layout_of
 from tests.engine.running import Runner, make_request
+from tests.support.examples import examples
 from tests.support.scripted_model import HIDDEN_DIM, ScriptedModel, prefix_logits
 from tests.support.tiny_gguf import write_tiny_gguf
 
@@ -70,7 +71,7 @@ def test_a_cached_prefix_skips_nothing_that_is_needed():
 prompts = st.lists(st.integers(0, 31), min_size=1, max_size=60)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(st.tuples(prompts, st.sampled_from(["last", "mean", None])), min_size=1, max_size=8),
     st.integers(16, 40),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from edgewise.engine.block_pool import BlockPool
 from edgewise.engine.prefix_tree import Match, Node, PrefixTree, media_symbols, token_symbols
+from tests.support.examples import examples
 
 SIZE = 3
 
@@ -52,7 +53,7 @@ salts = st.sampled_from([b"", b"tenant"])
     recorded=st.lists(st.tuples(salts, ids_lists), max_size=12),
     queries=st.lists(st.tuples(salts, ids_lists, st.integers(0, 12)), max_size=8),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_hit_is_the_longest_prefix_ever_recorded(recorded, queries) -> None:
     pool = BlockPool(200)  # never reclaimed
     tree = PrefixTree(pool, SIZE)
@@ -70,7 +71,7 @@ def test_a_hit_is_the_longest_prefix_ever_recorded(recorded, queries) -> None:
 
 
 @given(runs=st.lists(st.tuples(ids_lists, st.booleans()), min_size=1, max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_reclaimed_blocks_are_never_found_again(runs) -> None:
     """A small pool reclaims all the time; what a match names must still be what was recorded for those very blocks."""
     pool = BlockPool(6)

@@ -15,6 +15,7 @@ from edgewise.gateway.config import GatewayConfig, UpstreamConfig
 from edgewise.gateway.profile import Kind, ModelCard, Profile
 from edgewise.gateway.routing import Router
 from edgewise.gateway.upstream import CircuitBreaker, Upstream
+from tests.support.examples import examples
 
 CONVERSATIONS = [f"conversation {i}" for i in range(2000)]
 
@@ -189,7 +190,7 @@ cards = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.lists(cards, max_size=3), st.booleans()), min_size=1, max_size=4),
     st.sampled_from([*"abcdefgh", "u0", "u1", "other", ""]),

@@ -17,6 +17,7 @@ from edgewise.gateway.shaping import ReplyRepair, shape
 from edgewise.gateway.shaping.arguments import Arguments, mended
 from edgewise.protocols.reply import Reply
 from tests.gateway.shaping_cases import OTHER, TOOL, call, result, system, turn
+from tests.support.examples import examples
 
 ids = st.sampled_from(["", "a", "b"])
 values = st.recursive(
@@ -75,7 +76,7 @@ profiles = st.builds(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(bodies, profiles)
 def test_shaping_is_idempotent_and_leaves_the_clients_body_alone(
     body: dict[str, Any], profile: Profile
@@ -89,7 +90,7 @@ def test_shaping_is_idempotent_and_leaves_the_clients_body_alone(
     assert (shaped.body is body) == (shaped.applied == ())
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(bodies, profiles)
 def test_a_body_whose_every_rule_was_applied_is_what_an_upstream_needs(
     body: dict[str, Any], profile: Profile
@@ -111,7 +112,7 @@ def test_a_body_whose_every_rule_was_applied_is_what_an_upstream_needs(
         assert shaped.keys() <= profile.fields[Api.CHAT]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.text(max_size=30) | objects.map(json.dumps), st.lists(st.integers(0, 30), max_size=4))
 def test_arguments_are_an_object_however_they_come(text: str, cuts: list[int]) -> None:
     assert isinstance(json.loads(mended(text)), dict)
@@ -120,7 +121,7 @@ def test_arguments_are_an_object_however_they_come(text: str, cuts: list[int]) -
     assert "".join(map(arguments.push, pieces)) + arguments.finish() == mended(text)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(objects)
 def test_an_objects_json_goes_through_unchanged(value: dict[str, Any]) -> None:
     for text in (json.dumps(value), json.dumps(value, indent=1, ensure_ascii=False)):
@@ -133,7 +134,7 @@ parts = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(parts, st.sampled_from(["stop", "length", "tool_calls"]), st.frozensets(st.sampled_from(Fault)))
 def test_no_malformed_call_leaves_whatever_an_upstream_writes(
     written: list[tuple[Any, list[str]]], reason: str, faults: frozenset[Fault]
@@ -175,7 +176,7 @@ notes = st.lists(
 CURED = (Fault.LEAKED_END_TOKENS, Fault.LEAKED_TOOL_MARKUP, Fault.STOP_STRINGS, Fault.REASONING_FIELD)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(notes, st.lists(st.integers(0, 120), max_size=6), st.frozensets(st.sampled_from(CURED)))
 def test_a_repair_is_the_same_however_the_text_was_cut(
     written: list[str], cuts: list[int], faults: frozenset[Fault]

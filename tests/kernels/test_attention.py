@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from edgewise.kernels import attention as door
 from edgewise.kernels import reference_attention as reference
 from edgewise.kernels.native import available_isas
+from tests.support.examples import examples
 
 F32 = npt.NDArray[np.float32]
 HALF_NAN = 0x7E55
@@ -62,7 +63,7 @@ shapes = st.builds(
     with_sinks=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_error_stays_within_the_bound(
     isa: str,
     first: int,
@@ -91,7 +92,7 @@ def test_error_stays_within_the_bound(
 
 @pytest.mark.parametrize("isa", available_isas())
 @given(cut=st.integers(1, 39), shape=shapes, seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_a_row_does_not_depend_on_its_tile(isa: str, cut: int, shape: door.AttentionShape, seed: int) -> None:
     first, rows = 235, 40
     sequence = Sequence(first + rows, 1, 64, seed)

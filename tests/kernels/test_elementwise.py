@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from edgewise import _native
 from tests.kernels.programs import activation as exact_activation
+from tests.support.examples import examples
 
 F32 = npt.NDArray[np.float32]
 ISAS = _native.available_isas()
@@ -37,7 +38,7 @@ def on_every_isa(call: Callable[[str, F32], None], start: F32) -> F32:
 
 
 @given(rows)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_instruction_sets_agree_on_any_numbers(x: F32) -> None:
     a, b, y = x
     on_every_isa(lambda isa, y: _native.norm(isa, "rms", a, b, None, 1e-6, y), y)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from edgewise.kernels import linear, reference_linear
 from edgewise.kernels.native import available_isas, layout_of
+from tests.support.examples import examples
 
 QUANTIZED = {
     "Q4_0": (32, 18),
@@ -89,7 +90,7 @@ def test_packed_size_is_the_source_s() -> None:
 
 
 @pytest.mark.parametrize("isa", available_isas())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     tokens=st.integers(1, 130),
     groups=st.integers(1, 20),

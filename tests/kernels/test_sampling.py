@@ -25,6 +25,7 @@ from edgewise.kernels.sampling import (
     SampleChoices,
     sample,
 )
+from tests.support.examples import examples
 
 F32 = npt.NDArray[np.float32]
 Lists = reference.Lists
@@ -123,7 +124,7 @@ def random_logits(vocab: int, seed: int, ties: bool) -> F32:
     ties=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_rows_follow_the_definition(
     isa: str,
     fields: list[dict[str, Any]],

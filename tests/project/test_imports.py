@@ -134,6 +134,7 @@ sys.meta_path.insert(0, Hide())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NATIVE_FREE)
 def test_imports_whole_without_the_native_module(name: str):
     if (

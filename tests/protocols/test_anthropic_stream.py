@@ -125,6 +125,7 @@ def test_a_stream_adds_up_to_the_message_in_one_piece(
     assert joined(streamed) == whole(events)
 
 
+@pytest.mark.slow
 @given(parts())
 def test_every_event_is_one_that_anthropic_s_package_knows(made: list[Part]):
     types = pytest.importorskip("anthropic.types")

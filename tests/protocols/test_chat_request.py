@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from edgewise.core.errors import InvalidRequestError
 from edgewise.protocols.chat import parse_request
+from tests.support.examples import examples
 
 USER = {"role": "user", "content": "hi"}
 
@@ -252,7 +253,7 @@ field_names = st.sampled_from(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.dictionaries(field_names, json_values, max_size=4), st.booleans())
 def test_any_json_is_parsed_or_refused_and_never_crashes(fields: dict[str, Any], with_messages: bool):
     request_body = {"messages": [USER], **fields} if with_messages else fields
@@ -262,7 +263,7 @@ def test_any_json_is_parsed_or_refused_and_never_crashes(fields: dict[str, Any],
         assert error.param
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(json_values, min_size=1, max_size=3))
 def test_any_list_of_messages_is_parsed_or_refused_naming_one(messages: list[Any]):
     try:

@@ -17,6 +17,7 @@ from edgewise.protocols.chat_stream import ChatStreamEncoder
 from edgewise.protocols.logprobs import LogprobWriter
 from edgewise.protocols.reply import PromptEcho, Reply, ReplyHead, ReplyOptions
 from tests.support.byte_tokenizer import ByteTokenizer
+from tests.support.examples import examples
 
 HEAD = ReplyHead("chatcmpl-1", 1_700_000_000, "m")
 WRITER = LogprobWriter(ByteTokenizer())
@@ -120,7 +121,7 @@ OPTIONS: list[Callable[[int], ReplyOptions]] = [
 
 
 @pytest.mark.parametrize("options_for", OPTIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(answer=answers(), cut=st.integers(0, 20))
 def test_a_joined_stream_is_the_answer_in_one_piece(
     options_for: Callable[[int], ReplyOptions], answer: tuple[int, list[ChatEvent]], cut: int
@@ -144,7 +145,8 @@ def test_a_joined_stream_is_the_answer_in_one_piece(
         assert whole["usage"]["completion_tokens_details"] == {"reasoning_tokens": 4}
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=examples(60), deadline=None)
 @given(answers(st.sampled_from(["text", "reasoning", "tool_call"])))
 def test_openai_s_package_reads_every_chunk_and_the_whole(answer: tuple[int, list[ChatEvent]]):
     types = pytest.importorskip("openai.types.chat")
@@ -157,6 +159,7 @@ def test_openai_s_package_reads_every_chunk_and_the_whole(answer: tuple[int, lis
         types.ChatCompletion.model_validate(body)
 
 
+@pytest.mark.slow
 def test_openai_s_package_reads_freeform_calls_in_one_piece():
     types = pytest.importorskip("openai.types.chat")
     events: list[ChatEvent] = [
@@ -173,7 +176,7 @@ def test_openai_s_package_reads_freeform_calls_in_one_piece():
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(answers(st.sampled_from(["text", "tool_call"])))
 def test_functions_are_answered_in_kind(answer: tuple[int, list[ChatEvent]]):
     num_choices, events = answer

@@ -22,6 +22,7 @@ from edgewise.protocols.responses import ResponseOptions, parse_request
 from edgewise.protocols.responses_input import carry_reasoning
 from edgewise.protocols.responses_stream import ResponsesStreamEncoder, encode_response
 from tests.support.byte_tokenizer import ByteTokenizer
+from tests.support.examples import examples
 
 HEAD = ReplyHead("resp_abc", 1_700_000_000, "scripted")
 USAGE = Usage(prompt_tokens=20, completion_tokens=9, cached_tokens=16, reasoning_tokens=3)
@@ -323,7 +324,7 @@ parts = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(parts, max_size=5),
     st.sampled_from(["stop", "tool_calls", "length"]),

@@ -16,6 +16,7 @@ from edgewise.serving import bodies
 from edgewise.serving.bodies import decode_json, weight_of
 from edgewise.serving.errors import HttpError
 from tests.server.conftest import MakeClient
+from tests.support.examples import examples
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -133,7 +134,7 @@ def test_a_large_body_of_millions_of_values_is_refused_before_decoding():
     assert decode_json(orjson.dumps(long_text)) == long_text, "commas and brackets inside text are not values"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.recursive(st.text('a"\\\\[{,', max_size=6) | st.integers(0, 9), lambda x: st.lists(x, max_size=4)),
     st.integers(1, 9),

@@ -12,6 +12,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from edgewise.text.sentencepiece import derive_merges, split_pattern
 from edgewise.text.vocabulary import NORMAL, Vocabulary, read_vocabulary
+from tests.support.examples import examples
 from tests.text.sentencepiece_reference import segment
 from tests.text.vocabularies import real_metadata, real_tokenizer
 
@@ -24,7 +25,7 @@ def vocabularies(draw: st.DrawFn) -> dict[str, float]:
     return dict(zip(tokens, map(float, draw(st.permutations(range(len(tokens))))), strict=True))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(vocabularies(), st.lists(st.text("ab▁", max_size=30), min_size=1, max_size=6))
 def test_merges_do_what_the_search_does(score: dict[str, float], texts: list[str]) -> None:
     tokens = list(score)
@@ -57,7 +58,7 @@ def llama_vocabulary() -> Vocabulary:
     return read_vocabulary(real_metadata("llama-spm"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_llama_ids_are_those_of_the_search(data: st.DataObject) -> None:
     vocabulary = llama_vocabulary()

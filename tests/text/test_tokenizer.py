@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from edgewise.core.errors import InvalidRequestError, TokenizerError
 from edgewise.text import FimTokens, Tokenizer
 from edgewise.text import tokenizer as tokenizer_module
+from tests.support.examples import examples
 from tests.text.vocabularies import (
     BYTE_LEVEL,
     SENTENCEPIECE,
@@ -317,7 +318,7 @@ def test_a_control_token_that_is_one_word_does_not_come_from_plain_text() -> Non
 
 
 @pytest.mark.parametrize("name", REAL)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(text=st.text(max_size=60))
 def test_text_comes_back_from_real_vocabularies(name: str, text: str) -> None:
     tokenizer = real_tokenizer(name)
