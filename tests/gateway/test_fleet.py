@@ -259,14 +259,16 @@ def test_the_command_hears_sighup(tmp_path: Path):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ([], "there is no upstream"),
         (["--engine", "a"], "'a' names no upstream"),
         (["--engine", "a=http://x", "--default", "b"], "there is no upstream 'b'"),
         (["--engine", "a=http://x", "--alias", "b"], "is not NAME=MODEL"),
         (["--config", "/nowhere.toml"], "cannot read /nowhere.toml"),
     ],
 )
-def test_wrong_flags_are_refused(flags: list[str], said: str):
+def test_wrong_flags_are_refused(
+    flags: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("EDGEWISE_HOME", str(tmp_path))
     result = CliRunner().invoke(make_app(), ["gateway", *flags])
     assert isinstance(result.exception, ConfigError), result.output
     assert said in result.exception.message

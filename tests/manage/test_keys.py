@@ -96,6 +96,21 @@ def test_a_lookup_costs_microseconds(state: State, tmp_path: Path):
     assert (time.perf_counter() - began) / 200 < 0.005, "no reading of the whole table each time"
 
 
+def test_another_connection_of_the_process_keeps_its_locks(tmp_path: Path):
+    """POSIX locks go with the first descriptor of a file that a process closes: opening the state again must not do that."""
+    kept = State(tmp_path)
+    create_key(kept, "before")
+    State(tmp_path).close()
+    other = "import sys, pathlib; from edgewise.manage.state import State; State(pathlib.Path(sys.argv[1])).close()"
+    subprocess.run([sys.executable, "-c", other, str(tmp_path)], check=True, env={**os.environ})
+    assert (tmp_path / "state.db-wal").exists(), "the other process saw that it was not the last"
+    create_key(kept, "after")
+    reader = State(tmp_path)
+    assert [key.record.name for key in list_keys(reader)] == ["before", "after"]
+    reader.close()
+    kept.close()
+
+
 WRITER = """
 import sys
 from pathlib import Path

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgewise.cli.common import setup_logging, store_settings
+from edgewise.cli.engine_parts import engine_names, gateway_desk
 from edgewise.cli.serve_command import environment_keys
 from edgewise.core.errors import ConfigError
 
@@ -34,6 +35,7 @@ def command(
     cors_origin: Annotated[list[str] | None, typer.Option(help="allow this origin (repeatable); none by default")] = None,
     allowed_host: Annotated[list[str] | None, typer.Option(help="answer only this Host (repeatable); any by default")] = None,
     root_path: Annotated[str, typer.Option(help="path below which a proxy has put the gateway")] = "",
+    keep_free_gb: Annotated[float | None, typer.Option(min=0.0, help="memory that must stay free on the machine when an engine is loaded, GB", show_default="a sixteenth, at most 8.6")] = None,
     drain_timeout_s: Annotated[float, typer.Option(min=0.0, help="running answers get this long when the gateway stops")] = 30.0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
 ) -> None:  # fmt: skip
@@ -53,41 +55,48 @@ def command(
     }
     given = {name: value for name, value in settings.items() if value is not None}
 
+    store = store_settings()
+    data_dir = store.data_dir
+
     def load() -> GatewayConfig:
-        return _configuration(engine or [], config, aliases, given)
+        return _configuration(engine or [], config, aliases, given, engine_names(store))
 
     keys = tuple(api_key or ()) or environment_keys()
-    data_dir = store_settings().data_dir
-    serve(
-        load,
-        ForwardOptions(
-            max_body_bytes=max_body_mb << 20,
-            commit_after_s=commit_after_s,
-            keep_alive_s=keep_alive_s,
-            upstream_timeout_s=upstream_timeout_s,
-            max_stored_responses=max_stored_responses,
-            root_path=root_path,
-            allowed_hosts=tuple(allowed_host or ()),
-            allowed_origins=tuple(cors_origin or ()),
-        ),
-        listening=Listening(host, port, drain_timeout_s, log_level),
-        keys=StaticKeys(keys) if keys else KeyBook(data_dir),
-        profiles=FileProfiles(data_dir / "profiles"),
-    )
+    with gateway_desk(store, keep_free_gb, needed=not (engine or config)) as desk:
+        serve(
+            load,
+            ForwardOptions(
+                max_body_bytes=max_body_mb << 20,
+                commit_after_s=commit_after_s,
+                keep_alive_s=keep_alive_s,
+                upstream_timeout_s=upstream_timeout_s,
+                max_stored_responses=max_stored_responses,
+                root_path=root_path,
+                allowed_hosts=tuple(allowed_host or ()),
+                allowed_origins=tuple(cors_origin or ()),
+            ),
+            listening=Listening(host, port, drain_timeout_s, log_level),
+            keys=StaticKeys(keys) if keys else KeyBook(data_dir),
+            profiles=FileProfiles(data_dir / "profiles"),
+            desk=desk,
+        )
 
 
 def _configuration(
-    engines: list[str], path: Path | None, aliases: dict[str, str], given: dict[str, Any]
+    engines: list[str],
+    path: Path | None,
+    aliases: dict[str, str],
+    given: dict[str, Any],
+    names: tuple[str, ...],
 ) -> GatewayConfig:
-    """The file's configuration with the flags over it: their upstreams come before the file's. Raises ConfigError."""
+    """The file's configuration with the flags over it: their upstreams come before the file's. `names`: engines that may join them.
+
+    Raises ConfigError.
+    """
     from edgewise.gateway.config import GatewayConfig, engine_of, read_config
 
-    base = GatewayConfig() if path is None else read_config(path)
+    base = GatewayConfig(engines=names) if path is None else read_config(path, names)
     upstreams = (*(engine_of(text) for text in engines), *base.upstreams)
-    if not upstreams:
-        raise ConfigError(
-            "there is no upstream", hint="for example --engine local=http://127.0.0.1:8000, or --config FILE"
-        )
     return base.replace(upstreams=upstreams, aliases={**base.aliases, **aliases}, **given)
 
 

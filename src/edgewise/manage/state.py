@@ -66,9 +66,7 @@ class State:
         """Makes the file where there is none. Raises ConfigError for one that is damaged or of a newer version."""
         self.path = data_dir / FILE
         data_dir.mkdir(parents=True, exist_ok=True)
-        os.close(
-            os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
-        )  # what SQLite makes beside it has the same mode
+        _make_private(self.path)
         self._connection = sqlite3.connect(
             self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
@@ -116,3 +114,11 @@ class State:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _make_private(path: Path) -> None:
+    """What SQLite makes beside the file has its mode. A file that is there is not opened: closing it would drop the locks of every other
+    connection of this process, and the next process to close the file would take its log away under them.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

@@ -38,10 +38,13 @@ class EngineDesk:
         await self._control.start()
 
     async def close(self) -> None:
-        """Raises nothing; the engines are stopped, or left if that was asked for."""
+        """The engines are stopped, or left if that was asked for."""
         if self.supervisor is not None and self._control is not None:
             await self._control.stop()
             await self.supervisor.stop()
+
+    def release(self) -> None:
+        """Let another gateway look after the engines of this folder."""
         self._lock.release()
 
     def upstreams(self, taken: frozenset[str]) -> tuple[UpstreamConfig, ...]:

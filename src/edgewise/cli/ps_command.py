@@ -1,0 +1,85 @@
+"""`edgewise ps`: the engines as the gateway sees them now."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from edgewise.cli.engine_parts import control, engine_list
+from edgewise.core.engines import EngineSpec
+
+
+def command(
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object a line")] = False,
+) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    now = control().ask("ps")
+    with engine_list() as engines:
+        specs = {spec.name: spec for spec in engines.list()}
+    rows = [_with_spec(row, specs.get(row["name"]), now["default"]) for row in now["engines"]]
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("NAME", "KIND", "MODEL", "STATE", "PID", "PORT", "UPTIME", "MEMORY", "CONTEXT", "RESTARTS"):
+        table.add_column(title, no_wrap=title != "MODEL", overflow="fold")
+    for row in rows:
+        table.add_row(*_cells(row))
+    console = Console()
+    console.print(table)
+    for row in rows:
+        if row["last_error"] and row["state"] != "ready":
+            console.print(f"\n{row['last_error']}", markup=False, highlight=False)
+            for line in row["last_lines"][-5:]:
+                console.print(f"  | {line}", markup=False, highlight=False)
+
+
+def _with_spec(row: dict[str, Any], spec: EngineSpec | None, default: str | None) -> dict[str, Any]:
+    """The gateway's row and what the list says of the engine."""
+    return {
+        **row,
+        "kind": spec.kind.value if spec else row["kind"],
+        "model": spec.model if spec else None,
+        "port": spec.port if spec else urlsplit(row["url"]).port,
+        "context": spec.context if spec else None,
+        "users": spec.users if spec else None,
+        "wanted": spec.wanted if spec else False,
+        "default": row["name"] == default,
+    }
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    context = f"{row['context']:,} x {row['users']}" if row["context"] else f"auto x {row['users'] or 1}"
+    return [
+        row["name"] + ("*" if row["default"] else ""),
+        row["kind"] or "",
+        row["model"] or "",
+        row["state"],
+        str(row["pid"] or ""),
+        str(row["port"] or ""),
+        _span(row["uptime_s"]),
+        f"{row['rss_bytes'] / 1e9:.2f} GB" if row["rss_bytes"] else "",
+        context,
+        str(row["restarts"] or ""),
+    ]
+
+
+def _span(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    texts = [
+        f"{days}d" if days else "",
+        f"{hours}h" if hours else "",
+        f"{minutes}m" if minutes else "",
+        f"{rest}s",
+    ]
+    return " ".join([text for text in texts if text][:2])
