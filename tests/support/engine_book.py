@@ -20,6 +20,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def stand_in(folder: Path) -> Path:
+    """The stand-in as a program that `--program` can name."""
+    path = folder / "stand-in"
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{PROGRAM}" "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
 class MemoryBook:
     """`launches` may be changed at any time; `sizes` are what a router's models need."""
 

@@ -1,4 +1,7 @@
-"""A stand-in for an engine as a program of its own: `python engine_program.py --port N`, with a switch for each way to misbehave."""
+"""A stand-in for an engine as a program of its own: `python engine_program.py --port N`, with a switch for each way to misbehave.
+
+Arguments it does not know are ignored, so that it can be started as any engine is.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ class Answers(BaseHTTPRequestHandler):
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--model", default="stand-in")
+    parser.add_argument("--model", "--served-model-name", default="stand-in")
     parser.add_argument("--slow-start-s", type=float, default=0.0)
     parser.add_argument("--die-at-start", action="store_true")
     parser.add_argument("--die-after", type=int, default=-1)
@@ -75,7 +78,7 @@ def main() -> None:
     parser.add_argument("--broken-model", action="store_true")
     parser.add_argument("--silent-model", action="store_true")
     parser.add_argument("--worker", action="store_true", help="have a child that would outlive us")
-    Answers.options = options = parser.parse_args()
+    Answers.options = options = parser.parse_known_args()[0]
     print(f"loading {options.model}", flush=True)
     if options.ignore_term:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

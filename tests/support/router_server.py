@@ -42,6 +42,7 @@ class RouterScript:
     autoload: bool = True
     loads: list[tuple[str, str]] = field(default_factory=list)
     answered: list[str] = field(default_factory=list)  # models that generated, in order
+    broken: set[str] = field(default_factory=set)  # models that fail to load
 
     def __call__(self, asked: Asked) -> Answer:
         parts = urlsplit(asked.path)
@@ -49,8 +50,7 @@ class RouterScript:
         if asked.method == "GET":
             return self._get(asked, parts.path, query)
         if parts.path in ("/models/load", "/models/unload"):
-            self.loads.append((asked.json.get("model", ""), f"POST {parts.path}"))
-            return json_answer({"success": True})
+            return self._switch(asked.json.get("model", ""), parts.path)
         if parts.path not in _POSTS:
             return json_answer({"error": {"code": 404, "message": "File Not Found"}}, 404)
         name = asked.json.get("model", "")
@@ -101,6 +101,15 @@ class RouterScript:
         self.loads.append((found, f"{asked.method} {asked.path}"))
         self.models[found].status = "loaded"
         return None
+
+    def _switch(self, name: str, path: str) -> Answer:
+        """As it was told to; a model that cannot be loaded says so in the list afterwards."""
+        self.loads.append((name, f"POST {path}"))
+        if name not in self.models:
+            return json_answer({"error": {"code": 400, "message": f"model '{name}' not found"}}, 400)
+        after = "failed" if name in self.broken else "loaded"
+        self.models[name].status = after if path == "/models/load" else "unloaded"
+        return json_answer({"success": True})
 
     def _generate(self, asked: Asked, name: str) -> Answer:
         self.answered.append(name)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgewise.gateway.supervision.engine import SupervisorOptions
+from edgewise.gateway.supervision.process import read_process
 from edgewise.gateway.supervision.supervisor import Supervisor
 from edgewise.gateway.transport import HttpTransport
 from tests.support.engine_book import MemoryBook
@@ -28,6 +30,21 @@ QUICK = SupervisorOptions(
     warm_up_poll_s=0.02,
     housekeeping_s=0.1,
 )
+
+
+def ignore(event: dict[str, Any]) -> None:
+    """A report that nobody reads."""
+
+
+async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 10.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    facts = read_process(pid)
+    return facts is not None and not facts.dead
 
 
 class Machine:

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +15,7 @@ import pytest
 
 from edgewise.core.errors import ConfigError
 from edgewise.gateway.supervision.errors import EngineStartError, NoRoomError
-from edgewise.gateway.supervision.process import read_process
-from tests.gateway.supervision.conftest import GB, Machine
-
-
-def ignore(event: dict[str, Any]) -> None:
-    pass
-
-
-async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 10.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not await condition():
-            await asyncio.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    facts = read_process(pid)
-    return facts is not None and not facts.dead
+from tests.gateway.supervision.conftest import GB, Machine, alive, ignore, until
 
 
 async def test_load_and_unload(machine: Machine):

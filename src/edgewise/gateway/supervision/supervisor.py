@@ -89,6 +89,7 @@ class Supervisor:
         """Have an engine, or ENGINE/MODEL of a router, ready. Returns once it is. Raises EdgewiseError where it cannot be."""
         if "/" in name:
             await load_model(self._router(name), name.partition("/")[2], self._book_bytes, self._shop, report)
+            await self._changed(None)  # its list is read again
             return
         async with self._deciding:
             launch = await self._ask_book(self._book.launch, name)
@@ -119,6 +120,7 @@ class Supervisor:
         """Stop an engine, or have a router unload ENGINE/MODEL. Raises ConfigError where it is not loaded."""
         if "/" in name:
             await unload_model(self._router(name), name.partition("/")[2])
+            await self._changed(None)
             return
         async with self._deciding:
             wanted = name in await self._ask_book(self._book.wanted)
