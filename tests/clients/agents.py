@@ -32,6 +32,8 @@ class Server:
 class Coder:
     """A coding agent: its package and command, and how it is set up and started.
 
+    `node`: the version of Node.js it needs where the machine's own may be too old; `folder_variable` names the folder it works in where
+    that is not the current one. `moved_tokens`: at a prompt's end, those it takes along to the end of the next.
     `set_up` writes what the agent reads in a fresh home folder and returns the environment it needs. `first` and `next` are the arguments before a task: of a new conversation, and of one that goes on.
     """
 
@@ -42,6 +44,9 @@ class Coder:
     set_up: Callable[[Path, Server], Mapping[str, str]]
     first: Sequence[str]
     next: Sequence[str]
+    node: str = ""
+    folder_variable: str = ""
+    moved_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,34 @@ def set_up_opencode(home: Path, server: Server) -> dict[str, str]:
     return {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
 
 
+def set_up_openclaw(home: Path, server: Server) -> dict[str, str]:
+    folder = home / ".openclaw"
+    folder.mkdir()
+    model = {
+        "id": MODEL,
+        "name": "Edgewise",
+        "reasoning": False,
+        "input": ["text"],
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+        "contextWindow": server.window,
+        "maxTokens": server.max_output_tokens,
+    }
+    provider: dict[str, Any] = {
+        "baseUrl": f"{server.url}/v1",
+        "apiKey": KEY,
+        "api": "openai-completions",
+        "timeoutSeconds": 3000,
+        "models": [model],
+    }
+    config = {
+        "agents": {"defaults": {"model": {"primary": f"edgewise/{MODEL}"}, "timeoutSeconds": 3000}},
+        "models": {"providers": {"edgewise": provider}},
+        "update": {"checkOnStart": False},
+    }
+    (folder / "openclaw.json").write_text(json.dumps(config, indent=2))
+    return {}
+
+
 CLAUDE_OPTIONS = ("--permission-mode", "acceptEdits", "--allowedTools", "Write,Edit,Read,Bash")
 CODEX_OPTIONS = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
 
@@ -143,6 +176,18 @@ OPENCODE = Coder(
     first=("run",),
     next=("run", "--continue"),
 )
+OPENCLAW = Coder(
+    name="openclaw",
+    package="openclaw",
+    version="2026.9.6",
+    command="openclaw",
+    set_up=set_up_openclaw,
+    first=("agent", "--local", "--session-id", "work", "-m"),
+    next=("agent", "--local", "--session-id", "work", "-m"),
+    node="24.21.0",
+    folder_variable="OPENCLAW_WORKSPACE_DIR",
+    moved_tokens=240,
+)
 
 
 class Desk:
@@ -151,14 +196,19 @@ class Desk:
     def __init__(self, coder: Coder, place: Path, server: Server) -> None:
         """Skips the calling test where the client cannot be installed."""
         self._coder = coder
-        self._command = installed(coder.package, coder.version, coder.command)
+        path = os.environ.get("PATH", "")
+        if coder.node:
+            path = f"{installed('node', coder.node, 'node').parent}{os.pathsep}{path}"
+        self._command = installed(coder.package, coder.version, coder.command, path=path)
         home = place / "home"
         self.folder = place / "project"
         home.mkdir()
         self.folder.mkdir()
         subprocess.run(["git", "init", "-q", str(self.folder)], check=True)
-        kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
-        own = {"HOME": str(home), "TERM": "dumb", "NO_COLOR": "1"}
+        kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
+        own = {"PATH": path, "HOME": str(home), "TERM": "dumb", "NO_COLOR": "1"}
+        if coder.folder_variable:
+            own[coder.folder_variable] = str(self.folder)
         self._environment = {**kept, **own, **coder.set_up(home, server)}
         self._used = False
 

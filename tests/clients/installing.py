@@ -23,26 +23,36 @@ def clients_dir() -> Path:
 
 
 @functools.cache
-def installed(package: str, version: str, command: str) -> Path:
-    """The path of a package's command. Skips the calling test, saying why, where it cannot be had."""
+def installed(package: str, version: str, command: str, *, path: str = "") -> Path:
+    """The path of a package's command. Skips the calling test, saying why, where it cannot be had.
+
+    `path`: where programs are looked for while it is installed, other than this process does.
+    """
     if shutil.which("npm") is None or shutil.which("node") is None:
         pytest.skip(f"{package} needs node and npm, which are not on this machine")
     home = clients_dir() / f"{package.replace('/', '_')}@{version}"
     found = home / "node_modules" / ".bin" / command
     if not found.exists():
-        _install(f"{package}@{version}", home)
+        _install(f"{package}@{version}", home, path)
     assert found.exists(), f"{package} has no command {command}"
     return found
 
 
-def _install(what: str, home: Path) -> None:
+def _install(what: str, home: Path, path: str) -> None:
     """Into a folder beside it first, so that a broken download leaves nothing that looks whole."""
     fresh = home.with_name(f"{home.name}.{os.getpid()}")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     npm = ["npm", "install", "--no-fund", "--no-audit", "--prefix", str(fresh), what]
     try:
-        run = subprocess.run(npm, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False)
+        run = subprocess.run(
+            npm,
+            env={**os.environ, **({"PATH": path} if path else {})},
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_TIMEOUT_S,
+            check=False,
+        )
         reason = run.stderr.strip()[-300:] if run.returncode else ""
     except subprocess.TimeoutExpired:
         reason = f"not done after {INSTALL_TIMEOUT_S} s"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.agents import CLAUDE_CODE, CODEX, OPENCODE, Coder, Server
+from tests.clients.agents import CLAUDE_CODE, CODEX, OPENCLAW, OPENCODE, Coder, Server
 
 PAGE = (Path(__file__).parents[2] / "docs" / "clients.md").read_text()
 SERVER = Server("http://127.0.0.1:8000", 32_768)
@@ -41,10 +41,15 @@ def test_the_files_are_the_ones_tested(tmp_path: Path):
     OPENCODE.set_up(tmp_path, SERVER)
     tested = json.loads((tmp_path / ".config" / "opencode" / "opencode.json").read_text())
     assert json.loads(block("OpenCode", "json")) == tested
+    OPENCLAW.set_up(tmp_path, SERVER)
+    tested = json.loads((tmp_path / ".openclaw" / "openclaw.json").read_text())
+    assert json.loads(block("OpenClaw", "json")) == tested
+    assert OPENCLAW.folder_variable in section("OpenClaw") and f"| {OPENCLAW.version} |" in PAGE
 
 
 def test_the_headless_commands_are_the_ones_tested():
-    for title, coder in (("Claude Code", CLAUDE_CODE), ("Codex", CODEX), ("OpenCode", OPENCODE)):
+    coders = (CLAUDE_CODE, CODEX, OPENCODE, OPENCLAW)
+    for title, coder in zip(("Claude Code", "Codex", "OpenCode", "OpenClaw"), coders, strict=True):
         written = re.search(rf"`{coder.command} ([^`]*TASK[^`]*)`", section(title))
         assert written, title
         words = {word for word in written[1].split() if word != '"TASK"'}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.agents import CLAUDE_CODE, CODEX, OPENCODE, Coder, Desk, Server
+from tests.clients.agents import CLAUDE_CODE, CODEX, OPENCLAW, OPENCODE, Coder, Desk, Server
 from tests.clients.checks import answers, check_cache_grows, check_protocol, steps_of_the_loop
 from tests.clients.conftest import coder_pipeline
 from tests.clients.serving import Served, serving
@@ -32,7 +32,7 @@ BUDGET_S = float(os.environ.get("EDGEWISE_REAL_CLIENTS_S", "540"))  # below what
 CHOSEN = os.environ.get("EDGEWISE_REAL_CLIENTS", "").split(",")
 
 
-@pytest.mark.parametrize("coder", [CLAUDE_CODE, CODEX, OPENCODE], ids=lambda coder: coder.name)
+@pytest.mark.parametrize("coder", [CLAUDE_CODE, CODEX, OPENCODE, OPENCLAW], ids=lambda coder: coder.name)
 def test_three_turns_without_a_protocol_error(coder: Coder, tmp_path: Path):
     if not {"all", coder.name} & set(CHOSEN):
         pytest.skip(f"EDGEWISE_REAL_CLIENTS does not name {coder.name}")
@@ -45,10 +45,10 @@ def test_three_turns_without_a_protocol_error(coder: Coder, tmp_path: Path):
     said = "\n".join(map(str, (*runs, *described(served))))
     print(said)
     assert all(run.status is not None for run in runs), said
-    steps = steps_of_the_loop(served)
+    steps = [step for step in steps_of_the_loop(served) if TASKS[0] in step.body.decode()]
     assert len(steps) >= 3, said
     check_protocol(served)
-    check_cache_grows(steps)
+    check_cache_grows(steps, moved=coder.moved_tokens)
 
 
 def described(served: Served) -> list[str]:

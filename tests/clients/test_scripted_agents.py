@@ -1,4 +1,4 @@
-"""Claude Code, Codex and OpenCode work with a scripted model: each creates a file with its own tool, runs it and reports.
+"""Claude Code, Codex, OpenCode and OpenClaw work with a scripted model: each creates a file with its own tool, runs it and reports.
 
 The clients are the real ones, and so is everything between them and the model's logits: HTTP, protocol, template, grammar, engine,
 parser, stream.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.agents import CLAUDE_CODE, CODEX, OPENCODE, Coder, Desk, Server
+from tests.clients.agents import CLAUDE_CODE, CODEX, OPENCLAW, OPENCODE, Coder, Desk, Server
 from tests.clients.checks import check_cache_is_whole, check_protocol, steps_of_the_loop
 from tests.clients.recorder import Exchange
 from tests.clients.scripted_agent import FILE, OUTPUT, REPORT, SOURCE, WINDOW, Agent, Steps, agent_pipeline
@@ -36,6 +36,10 @@ STEPS = {
         ("write", {"content": SOURCE, "filePath": FILE}),
         ("bash", {"command": RUN, "description": "Run the new file"}),
     ),
+    OPENCLAW: (
+        ("write", {"path": FILE, "content": SOURCE}),
+        ("exec", {"command": RUN}),
+    ),
 }
 
 
@@ -55,7 +59,7 @@ def work(coder: Coder, steps: Steps, place: Path) -> list[Exchange]:
     assert calls == [name for name, _ in steps]
     assert OUTPUT in asked[-1].body.decode(), "the command ran, and its output came back"
     check_protocol(served)
-    check_cache_is_whole(asked)
+    check_cache_is_whole(asked, moved=coder.moved_tokens)
     return steps_of_the_loop(served)
 
 

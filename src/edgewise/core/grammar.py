@@ -43,9 +43,15 @@ class Regex:
 
 @dataclass(frozen=True, slots=True)
 class RawText:
-    """Any text, possibly none, in which none of `until` occurs."""
+    """Any text, possibly none, in which none of `until` occurs, and which the whole of each of `patterns` matches.
+
+    `path` and `strict` are what they are for `Json`, should a pattern be none that the grammar engine can express.
+    """
 
     until: tuple[str, ...]
+    patterns: tuple[str, ...] = ()
+    path: str = ""
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)

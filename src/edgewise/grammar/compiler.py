@@ -22,6 +22,7 @@ from edgewise.core.grammar import (
     Json,
     Lark,
     OneOf,
+    RawText,
     Regex,
     Relaxed,
     Repeat,
@@ -110,13 +111,19 @@ class GrammarCompiler:
             warnings.update(dict.fromkeys(prepared.warnings))
             return prepared.source
 
+        def usable_patterns(rule: RawText) -> list[str]:
+            faults = {pattern: self._pattern_fault(pattern) for pattern in rule.patterns}
+            for fault in filter(None, faults.values()):
+                warnings.update(dict.fromkeys(_relaxed(Relaxed(rule.path, ("pattern",), fault, rule.strict))))
+            return [pattern for pattern, fault in faults.items() if not fault]
+
         patterns = {rule.pattern: rule for rule in rules_of(constraint.body) if isinstance(rule, Regex)}
         for rule in (*patterns.values(), *(r for r in rules_of(constraint.body) if not isinstance(r, Regex))):
             self._check(rule)
             if isinstance(rule, Relaxed):
                 warnings.update(dict.fromkeys(_relaxed(rule)))
         table = self._tokens()
-        grammar = GrammarText(table, schema_source)
+        grammar = GrammarText(table, schema_source, usable_patterns)
         source = grammar.source(answer(grammar, constraint))
         matcher = LLMatcher(table.engine, source, log_level=0, limits=self._limits.parser_limits())
         self._check_start(matcher)
@@ -125,7 +132,7 @@ class GrammarCompiler:
     def _check(self, rule: Rule) -> None:
         match rule:
             case Regex(pattern):
-                if reason := self._limits.check_pattern(pattern) or _regex_error(pattern, self._limits):
+                if reason := self._pattern_fault(pattern):
                     raise InvalidRequestError(f"the regular expression cannot be used: {reason}")
             case Lark(source):
                 self._limits.check_grammar(source, "Lark grammar", LARK_RULE)
@@ -133,6 +140,10 @@ class GrammarCompiler:
                 self._limits.check_grammar(source, "GBNF grammar", GBNF_RULE)
             case _:
                 pass
+
+    def _pattern_fault(self, pattern: str) -> str:
+        """Why a regular expression cannot be used, or ""."""
+        return self._limits.check_pattern(pattern) or _regex_error(pattern, self._limits)
 
     def _check_start(self, matcher: LLMatcher) -> None:
         """Raises InvalidRequestError where nothing can be written, or text that never ends has to be. Computing a mask warms

@@ -40,12 +40,18 @@ MAX_BRANCHES = 64  # texts to choose from that are spelled out: every one takes 
 class GrammarText:
     """Collects the parts of one grammar; equal parts are written once.
 
-    `schema_source` gives the schema of a Json rule in the form the engine takes.
+    `schema_source` gives the schema of a Json rule in the form the engine takes, `usable_patterns` those patterns of raw text that it takes.
     """
 
-    def __init__(self, table: TokenTable, schema_source: Callable[[Json], str]) -> None:
+    def __init__(
+        self,
+        table: TokenTable,
+        schema_source: Callable[[Json], str],
+        usable_patterns: Callable[[RawText], Iterable[str]],
+    ) -> None:
         self.table = table
         self._schema_source = schema_source
+        self._usable_patterns = usable_patterns
         self._names: dict[str, str] = {}  # a definition without its name -> its name
         self._lines: list[str] = []
         self._written: dict[int, tuple[Rule, str]] = {}  # by identity, which holds while the rule is kept
@@ -152,7 +158,8 @@ class GrammarText:
 
     def _raw_text(self, raw: RawText, items: list[Item]) -> str:
         """Raw text with what ends it; items that belong to its ends are taken from `items`."""
-        clean = without(ANYTHING, raw.until)
+        patterns = " & ".join(map(regex, self._usable_patterns(raw)))
+        clean = without(f"({patterns})" if patterns else ANYTHING, raw.until)
         ends, num_taken = ends_of(raw, items, self._items)
         del items[:num_taken]
         branches = []

@@ -14,6 +14,7 @@ from typing import Any
 from edgewise.chat import ChatTemplate
 from edgewise.chat.bare_call_rules import bare_call_regions
 from edgewise.chat.bare_calls import new_call_id
+from edgewise.chat.custom_formats import unbound
 from edgewise.chat.decoder import ChatDecoder
 from edgewise.chat.detection import detect
 from edgewise.chat.dialects import ToolDialect, dialect
@@ -206,11 +207,11 @@ class ChatStyle:
 
 
 def unbound_inputs(tools: Sequence[ToolDefinition]) -> tuple[str, ...]:
-    """A warning for each freeform tool whose grammar only the description carries: its input is written inside other notation."""
+    """A warning for each freeform tool whose grammar only the description carries."""
     return tuple(
-        f"{tool.path}: the lark grammar is told to the model but not enforced"
+        f"{tool.path}: the format is told to the model but not enforced: {reason}"
         for tool in tools
-        if tool.custom_format is not None and tool.custom_format.get("syntax") == "lark"
+        if (reason := unbound(tool.custom_format))
     )
 
 

@@ -14,6 +14,7 @@ from edgewise.chat.dialects.parsing import Parsing
 from edgewise.chat.dialects.reader import MalformedError, Step
 from edgewise.chat.dialects.rules import sequence
 from edgewise.chat.dialects.schema import Schema, ToolSchema
+from edgewise.chat.dialects.text_rules import raw_text
 from edgewise.core.chat import ToolDefinition
 from edgewise.core.grammar import RawText, Regex, Rule, Text
 
@@ -71,8 +72,13 @@ class Braces:
             key=lambda key: f"{key}:",
             any_key=sequence(KEY, Text(":")),
             joint=",",
+            bound_string=self._bound_string,
             sort=True,
         )
+
+    def _bound_string(self, schema: Schema, path: str, strict: bool) -> Rule:
+        inner = raw_text(schema, (self.delimiter,), path, strict=strict)
+        return sequence(Text(self.delimiter), inner, Text(self.delimiter))
 
     # -- reading
 

@@ -21,6 +21,7 @@ from edgewise.chat.dialects.schema import (
     resolved,
     text_choices,
 )
+from edgewise.chat.dialects.text_rules import raw_text, relaxed
 from edgewise.core.chat import ToolDefinition
 from edgewise.core.grammar import Json, RawText, Repeat, Rule, Text
 
@@ -90,8 +91,11 @@ class Elements:
         if choices:
             return one_of([Text(choice) for choice in choices])
         kinds = kinds_of(part, schema.root)
+        path, strict = f"{tool.path}.parameters", bool(tool.strict)
+        if kinds == {"string"}:
+            return raw_text(part, (self.mark,), path, strict=strict)
         if not kinds or "string" in kinds or depth > MAX_RULE_DEPTH:
-            return RawText((self.mark,))
+            return sequence(relaxed(part, "string", path, strict=strict), RawText((self.mark,)))
         several = alternatives(part)
         if several:
             return one_of([self._value_rule(each, schema, tool, depth + 1) for each in several])

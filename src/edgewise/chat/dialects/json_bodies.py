@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from edgewise.chat.dialects.arguments import ArgumentWriter, dumped
 from edgewise.chat.dialects.form import WrittenCall
@@ -13,7 +12,8 @@ from edgewise.chat.dialects.literals import LiteralReader
 from edgewise.chat.dialects.parsing import Parsing
 from edgewise.chat.dialects.reader import MalformedError, Reader, Step
 from edgewise.chat.dialects.rules import sequence
-from edgewise.core.chat import CUSTOM_INPUT, CUSTOM_SCHEMA, ToolDefinition
+from edgewise.chat.dialects.schema import custom_schema
+from edgewise.core.chat import ToolDefinition
 from edgewise.core.grammar import Json, Regex, Rule, Text
 
 NAME_KEYS = ("name", "tool_name")
@@ -22,7 +22,7 @@ NAME = re.compile(r"[\w.:/-]{1,256}")
 
 
 def argument_schema(tool: ToolDefinition) -> Json:
-    """The rule of a tool's arguments as one JSON object. A custom tool's text is bound by its regular expression, if it has one."""
+    """The rule of a tool's arguments as one JSON object."""
     if tool.kind == "custom":
         return Json(custom_schema(tool), path=tool.path)
     schema = tool.parameters if tool.parameters is not None else {"type": "object", "properties": {}}
@@ -34,15 +34,6 @@ def argument_schema(tool: ToolDefinition) -> Json:
         path=f"{tool.path}.parameters",
         strict=bool(tool.strict),
     )
-
-
-def custom_schema(tool: ToolDefinition) -> dict[str, Any]:
-    """The schema of a custom tool's one argument."""
-    custom = tool.custom_format or {}
-    if custom.get("syntax") != "regex" or not isinstance(custom.get("definition"), str):
-        return CUSTOM_SCHEMA
-    bound = {"type": "string", "pattern": f"^(?:{custom['definition']})$"}
-    return {**CUSTOM_SCHEMA, "properties": {CUSTOM_INPUT: bound}}
 
 
 def read_object(reader: Reader, out: ArgumentWriter) -> Step[None]:

@@ -13,10 +13,10 @@ from edgewise.chat.dialects.schema import (
     alternatives,
     is_open,
     kinds_of,
-    relaxed,
     resolved,
     text_choices,
 )
+from edgewise.chat.dialects.text_rules import relaxed
 from edgewise.core.chat import ToolDefinition
 from edgewise.core.grammar import Json, Repeat, Rule, Text
 
@@ -28,7 +28,8 @@ FREE_DEPTH = 2
 class Notation:
     """How values are written. `text` writes one certain string, `string` is the rule of any; `key` writes a key with what follows it.
 
-    `constants`: rules of booleans and null where they are not JSON's. `sort`: keys stand in the alphabet's order.
+    `bound_string`: the rule of a string of a schema (schema, its place, strict), where strings stand as they are. `constants`: rules of
+    booleans and null where they are not JSON's. `sort`: keys stand in the alphabet's order.
     """
 
     text: Callable[[str], str]
@@ -36,6 +37,7 @@ class Notation:
     key: Callable[[str], str]
     any_key: Rule
     joint: str
+    bound_string: Callable[[Schema, str, bool], Rule] | None = None
     constants: dict[str, Rule] = field(default_factory=dict)
     sort: bool = False
 
@@ -64,10 +66,12 @@ class NestedRules:
 
     def _of_kind(self, kind: str, part: Schema, depth: int) -> Rule:
         """A value of one type, with a note of what its rule lets go."""
+        path = f"{self.tool.path}.parameters"
+        if kind == "string" and self.notation.bound_string is not None:
+            return self.notation.bound_string(part, path, bool(self.tool.strict))
         rule = self._of_bound_kind(kind, part, depth)
         if kind not in ("string", "array", "object"):
             return rule
-        path = f"{self.tool.path}.parameters"
         return sequence(relaxed(part, kind, path, strict=bool(self.tool.strict)), rule)
 
     def _of_bound_kind(self, kind: str, part: Schema, depth: int) -> Rule:

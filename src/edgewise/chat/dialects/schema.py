@@ -6,10 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from edgewise.chat.custom_formats import input_pattern, unbound
 from edgewise.chat.dialects.arguments import dumped
-from edgewise.chat.dialects.rules import NOTHING
-from edgewise.core.chat import CUSTOM_SCHEMA, ToolDefinition
-from edgewise.core.grammar import Relaxed, Rule
+from edgewise.core.chat import CUSTOM_INPUT, CUSTOM_SCHEMA, ToolDefinition
 
 Schema = dict[str, Any]
 
@@ -23,15 +22,6 @@ EXAMPLES: dict[str, Any] = {
     "string": "",
 }
 """A value of each JSON type."""
-
-
-UNBOUND = {
-    "string": ("minLength", "maxLength", "pattern", "format"),
-    "array": ("uniqueItems", "contains", "prefixItems"),
-    "object": ("minProperties", "maxProperties", "patternProperties", "propertyNames", "dependentRequired"),
-    "": ("allOf", "not", "if"),
-}
-"""Keywords that rules of notations other than JSON do not hold to, by the type they are about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +43,7 @@ class ToolSchema:
     """A tool's parameters, references resolved."""
 
     def __init__(self, tool: ToolDefinition) -> None:
-        root = CUSTOM_SCHEMA if tool.kind == "custom" else tool.parameters
+        root = custom_schema(tool) if tool.kind == "custom" else tool.parameters
         self.root: Schema = root if isinstance(root, dict) else {}
         top = resolved(self.root, self.root)
         top = top if isinstance(top, dict) else {}
@@ -112,13 +102,11 @@ def resolved(schema: Any, root: Schema) -> Any:
     return schema
 
 
-def relaxed(schema: Any, kind: str, path: str, *, strict: bool) -> Rule:
-    """A note of the keywords about values of `kind` that the rule beside it lets go; nothing where there are none."""
-    given = schema if isinstance(schema, dict) else {}
-    found = tuple(
-        name for name in (*UNBOUND.get(kind, ()), *UNBOUND[""]) if given.get(name) not in (None, False)
-    )
-    return Relaxed(path, found, "this model does not write calls as JSON", strict) if found else NOTHING
+def custom_schema(tool: ToolDefinition) -> Schema:
+    """The schema of a custom tool's one argument, bound by its format as far as an expression says it."""
+    if unbound(tool.custom_format) or not (pattern := input_pattern(tool.custom_format)):
+        return CUSTOM_SCHEMA
+    return {**CUSTOM_SCHEMA, "properties": {CUSTOM_INPUT: {"type": "string", "pattern": pattern}}}
 
 
 def is_open(schema: Any) -> bool:

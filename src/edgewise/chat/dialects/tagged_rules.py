@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgewise.chat.dialects.rules import NOTHING, one_of, optional, sequence
-from edgewise.chat.dialects.schema import EXAMPLES, Parameter, ToolSchema, relaxed, text_choices
+from edgewise.chat.dialects.schema import EXAMPLES, Parameter, ToolSchema, text_choices
+from edgewise.chat.dialects.text_rules import raw_text, relaxed
 from edgewise.core.chat import ToolDefinition
 from edgewise.core.grammar import Json, RawText, Regex, Repeat, Rule, Text
 
@@ -118,15 +119,18 @@ class _Value:
         if choices and not any(stop in choice for choice in choices for stop in self.texts.stops):
             return [(said_text, one_of([Text(choice) for choice in choices]))]
         path = f"{self.tool.path}.parameters.properties.{self.parameter.name}"
-        text = sequence(
-            relaxed(inner, "string", path, strict=bool(self.tool.strict)), RawText(self.texts.stops)
-        )
+        # Text that may be meant as another type is no string of the schema then.
+        strict = bool(self.tool.strict)
+        if self.parameter.is_text:
+            text = raw_text(inner, self.texts.stops, path, strict=strict)
+        else:
+            text = sequence(relaxed(inner, "string", path, strict=strict), RawText(self.texts.stops))
         raw: list[tuple[str, Rule]] = [(said_text, text)] if not kinds or "string" in kinds else []
         rest = kinds - {"string"}
         if not rest or (raw and not tell_apart):
             return raw
         schema = self.schema.restricted(self.parameter.schema, rest) if raw else inner
-        value = Json(schema, path=path, strict=bool(self.tool.strict))
+        value = Json(schema, path=path, strict=strict)
         whole = {"integer"} if "number" in rest else set()
         said = {self.texts.type_of(EXAMPLES[kind]) for kind in (rest | whole) & EXAMPLES.keys()}
         return [*raw, *((each, value) for each in sorted(said))]

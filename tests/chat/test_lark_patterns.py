@@ -1,0 +1,100 @@
+"""Lark grammars as regular expressions, tried with Python's own."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from edgewise.chat.lark_patterns import MAX_CHARS, LarkPatternError, pattern_of_lark
+
+NOTES = r"""
+// A list of changes, each a line long.
+start: head change+ ("END" | "STOP") LF?
+head: "@@ NOTES " NUMBER LF
+?change: add | drop | rename
+add: "+" /(.*)/ LF -> line
+drop: "-" name LF
+rename: "=" name LF
+      | "=" name " to " name LF
+name: /[a-z\/]+/ [":" INT]
+INT: DIGIT ~ 1..3
+%import common.LF
+%import common (DIGIT, NUMBER)
+"""
+
+
+def whole(grammar: str, text: str) -> bool:
+    return re.fullmatch(pattern_of_lark(grammar), text) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ('@@ NOTES 1\n+anything at all, "quoted" \\ too\nEND', True),
+        ("@@ NOTES 2.5\n-a/b:123\n=c to d:1\nSTOP\n", True),
+        ("@@ NOTES 1\n=cEND", False),
+        ("@@ NOTES 1\n=c\nEND", True),
+        ("@@ NOTES 1\nEND", False),
+        ("@@ NOTES x\n-a\nEND", False),
+        ("@@ NOTES 1\n-a:1234\nEND", False),
+        ("@@ NOTES 1\n+two\nlines\nEND", False),
+        ("", False),
+    ],
+)
+def test_a_grammar_of_lines(text: str, fits: bool):
+    assert whole(NOTES, text) is fits
+
+
+@pytest.mark.parametrize(
+    ("grammar", "yes", "no"),
+    [
+        ('start: "a" "b"i', ("ab", "aB"), ("Ab", "a b")),
+        ('start: "x".."z"+', ("xyz",), ("w", "")),
+        ('start: A A\nA: /a+/\n%ignore " "', ("a a", " aa ", "aa"), ("a b",)),
+        ('start: WORD ("," WORD)*\nWORD: /\\w+/\n%ignore /\\s+/', ("a, b ,c",), ("a b",)),
+        ('start: "a" ~ 2', ("aa",), ("a", "aaa")),
+        ('start: "a"{2,}', ("aa", "aaa"), ("a",)),
+        ('start: ["-"] DIGITS\nDIGITS: ("0".."9")+', ("-12", "3"), ("--1",)),
+        ('start: /SELECT/i " " /[^;]+/ ";"', ("select a;",), ("select ;",)),
+        (r'start: "\\" "\"" "(.)"', (r"\"(.)",), (r"\"(a)",)),
+        ('start.2: x\nx.1: "1"\n', ("1",), ("2",)),
+        ('start: | "a"', ("", "a"), ("b",)),
+        ("start: CNAME\n%import common.CNAME", ("_a1",), ("1a",)),
+        ("start: N\n%import common.SIGNED_NUMBER -> N", ("-1.5e3", "7"), ("e",)),
+        ("start: ESCAPED_STRING\n%import common.ESCAPED_STRING", (r'"a\"b"',), ('"a"b"',)),
+    ],
+)
+def test_the_syntax(grammar: str, yes: tuple[str, ...], no: tuple[str, ...]):
+    for text in yes:
+        assert whole(grammar, text), text
+    for text in no:
+        assert not whole(grammar, text), text
+
+
+GROWING = "\n".join(f"{x}: {y} {y} {y} {y}" for x, y in ("ab", "bc", "cd", "de", "ef"))
+
+
+@pytest.mark.parametrize(
+    ("grammar", "reason"),
+    [
+        ('start: "(" start ")" | "x"', "'start' refers to itself"),
+        ("start: a\na: b\nb: a", "'a' refers to itself"),
+        ("start: nowhere", "nothing defines 'nowhere'"),
+        ('begin: "a"', "nothing defines 'start'"),
+        ('start: ("a"', "stands where ')' should"),
+        ('start: "a" )', "is not understood"),
+        ('start: "a', "is not understood"),
+        ('start: + "a"', "is not understood"),
+        ("start: %json {}", "is not understood"),
+        ("start: X\n%import python.X", "is not supported"),
+        ("start: X\n%import common.NOPE -> X", "no common terminal NOPE"),
+        ('start: "b".."a"', "a range"),
+        (f'start: a\n{GROWING}\nf: "xxxxxxx"', str(MAX_CHARS)),
+        ("once upon a time", "is not understood"),
+        ("", "nothing defines 'start'"),
+    ],
+)
+def test_what_is_no_expression(grammar: str, reason: str):
+    with pytest.raises(LarkPatternError, match=re.escape(reason)):
+        pattern_of_lark(grammar)
