@@ -141,6 +141,40 @@ def test_responses_are_kept_for_upstreams_that_keep_none(stream: bool):
         assert httpx.get(f"{url}/v1/responses/resp_9").status_code == 404
 
 
+@pytest.mark.parametrize("api", [Api.RESPONSES, Api.CHAT], ids=["passed on", "translated"])
+def test_another_keys_response_is_an_unknown_one(api: Api):
+    """Also for its upstream, which has one key for everybody and cannot tell them apart."""
+    script = response_server if api is Api.RESPONSES else chat_server("m")
+    with (
+        scripted(script) as server,
+        gateway(upstream(server.url, apis=[api]), keys=StaticKeys(["ada", "eve"])) as url,
+        httpx.Client(base_url=url, headers={"x-api-key": "ada"}) as ada,
+        httpx.Client(base_url=url, headers={"x-api-key": "eve"}) as eve,
+    ):
+        response = ada.post("/v1/responses", json={"model": "m", "input": "hi"}).json()
+        item = response["output"][0]["id"]
+        num_asked = len(server.requests)
+
+        def asked(client: httpx.Client, response_id: str, item_id: str) -> list[tuple[int, str]]:
+            more = {"model": "m", "input": "and?"}
+            reference = {"type": "item_reference", "id": item_id}
+            answers = [
+                client.get(f"/v1/responses/{response_id}"),
+                client.get(f"/v1/responses/{response_id}/input_items"),
+                client.post("/v1/responses", json={**more, "previous_response_id": response_id}),
+                client.post("/v1/responses", json={**more, "input": [reference]}),
+                client.delete(f"/v1/responses/{response_id}"),
+            ]
+            return [
+                (one.status_code, one.text.replace(response_id, "ID").replace(item_id, "ITEM"))
+                for one in answers
+            ]
+
+        assert asked(eve, response["id"], item) == asked(eve, "resp_none", "msg_none")
+        assert len(server.requests) == num_asked, "nothing reached the upstream"
+        assert [status for status, _ in asked(ada, response["id"], item)] == [200] * 5
+
+
 def test_the_root_answers_probes_where_no_page_does():
     async def page(request: object) -> PlainTextResponse:
         return PlainTextResponse("a page")

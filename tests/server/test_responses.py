@@ -237,7 +237,7 @@ def entry(name: str, text: str = "") -> dict[str, Any]:
 
 
 def test_the_store_forgets_what_was_used_longest_ago():
-    store = ResponseStore(2, 10_000)
+    store = ResponseStore(2, 10_000).of("")
     store.put(entry("a"), [])
     store.put(entry("b"), [])
     assert store.get("resp_a") is not None
@@ -247,10 +247,11 @@ def test_the_store_forgets_what_was_used_longest_ago():
 
 
 def test_the_store_is_bounded_by_bytes():
-    store = ResponseStore(100, 3000)
+    everything = ResponseStore(100, 3000)
+    store = everything.of("")
     for name in "abcdef":
         store.put(entry(name, "x" * 800), [])
-    assert 0 < len(store) < 6 and store.size_bytes <= 3000
+    assert 0 < len(everything) < 6 and everything.size_bytes <= 3000
     assert store.get("resp_f") is not None and store.get("resp_a") is None
     store.put(entry("big", "x" * 4000), [])
     assert store.get("resp_big") is None and store.get("resp_f") is not None, (
@@ -258,11 +259,11 @@ def test_the_store_is_bounded_by_bytes():
     )
     for name in "abcdef":
         store.delete(f"resp_{name}")
-    assert (len(store), store.size_bytes) == (0, 0)
+    assert (len(everything), everything.size_bytes) == (0, 0)
 
 
 def test_a_call_that_was_cut_off_is_no_history():
-    store = ResponseStore(1, 10_000)
+    store = ResponseStore(1, 10_000).of("")
     call = {"id": "fc_a_0", "type": "function_call", "status": "incomplete", "call_id": "c", "name": "n"}
     store.put({"id": "resp_a", "output": [call, {"type": "message", "id": "msg_a_1"}]}, [{"id": "in"}])
     assert store.context_of("resp_a") == [{"id": "in"}, {"type": "message", "id": "msg_a_1"}]
@@ -285,3 +286,38 @@ async def test_many_at_once_keep_their_own(client: httpx.AsyncClient):
     assert len({response["id"] for response in responses}) == 8
     for response in responses:
         assert (await client.get(f"{URL}/{response['id']}")).json() == response
+
+
+def test_an_owner_sees_nobody_elses():
+    everything = ResponseStore(10, 10_000)
+    ada, eve = everything.of("ada"), everything.of("eve")
+    ada.put(entry("a"), [{"id": "in_a"}])
+    assert eve.get("resp_a") is None and eve.context_of("resp_a") is None
+    assert eve.item("in_a") is None and eve.item("msg_a_0") is None and not eve.delete("resp_a")
+    eve.put(entry("a", "another"), [])
+    assert ada.item("in_a") == {"id": "in_a"} and len(everything) == 2, "the same id twice, of two owners"
+    ada.put(entry("a"), [])
+    assert len(everything) == 2
+    assert ada.delete("resp_a") and eve.delete("resp_a") and everything.size_bytes == 0
+
+
+async def test_another_keys_response_is_an_unknown_one(pipeline: Pipeline, client_of: MakeClient):
+    client = client_of(pipeline, api_keys=("ada", "eve"))
+    ada, eve = ({"authorization": f"Bearer {name}"} for name in ("ada", "eve"))
+    body = {"input": "Say hi", "temperature": 0}
+    kept = (await client.post(URL, json=body, headers=ada)).json()["id"]
+
+    async def asked(who: dict[str, str], response_id: str) -> list[tuple[int, str]]:
+        follow = {**body, "previous_response_id": response_id}
+        answers = [
+            await client.get(f"{URL}/{response_id}", headers=who),
+            await client.get(f"{URL}/{response_id}/input_items", headers=who),
+            await client.post(f"{URL}/{response_id}/cancel", headers=who),
+            await client.post(URL, json=follow, headers=who),
+            await client.post(f"{URL}/input_tokens", json=follow, headers=who),
+            await client.delete(f"{URL}/{response_id}", headers=who),
+        ]
+        return [(one.status_code, one.text.replace(response_id, "ID")) for one in answers]
+
+    assert await asked(eve, kept) == await asked(eve, "resp_none")
+    assert [status for status, _ in await asked(ada, kept)] == [200, 200, 400, 200, 200, 200]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
 from edgewise.core.chat import ChatRequest, Message, TextPart
 from edgewise.core.errors import InvalidRequestError
@@ -16,7 +16,7 @@ from edgewise.protocols.logprobs import LogprobWriter
 from edgewise.protocols.reply import PromptEcho, Reply, ReplyHead, ReplyOptions
 from edgewise.protocols.responses import ResponseOptions
 from edgewise.protocols.stream import StreamEncoder
-from edgewise.serving.response_store import ResponseStore
+from edgewise.serving.response_store import OwnResponses
 
 _NOTHING = PromptEcho()
 
@@ -150,11 +150,11 @@ class MessagesDialect:
 
 
 class ResponsesDialect:
-    """`store` keeps what was answered, for requests that come back to it."""
+    """`store` keeps what was answered, for requests of the same key that come back to it."""
 
     id_prefix = "resp_"
 
-    def __init__(self, store: ResponseStore) -> None:
+    def __init__(self, store: OwnResponses) -> None:
         self._store = store
 
     def read(self, body: object) -> Wanted:
@@ -185,13 +185,21 @@ class ResponsesDialect:
         return keep
 
 
-def client_dialects(store: ResponseStore) -> dict[Api, ClientDialect]:
-    return {
-        Api.CHAT: ChatDialect(),
-        Api.COMPLETIONS: CompletionDialect(),
-        Api.MESSAGES: MessagesDialect(),
-        Api.RESPONSES: ResponsesDialect(store),
-    }
+def client_dialect(api: Api, store: OwnResponses) -> ClientDialect | None:
+    """None for an API that is not translated."""
+    match api:
+        case Api.CHAT:
+            return ChatDialect()
+        case Api.COMPLETIONS:
+            return CompletionDialect()
+        case Api.MESSAGES:
+            return MessagesDialect()
+        case Api.RESPONSES:
+            return ResponsesDialect(store)
+        case Api.COUNT_TOKENS | Api.EMBEDDINGS:
+            return None
+        case _:
+            assert_never(api)
 
 
 def gathered(events: Sequence[Any], num_choices: int) -> Reply:

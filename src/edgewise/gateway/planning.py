@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from edgewise.gateway.calls import Call
 from edgewise.gateway.counting import read_count
-from edgewise.gateway.dialects import MessagesDialect, client_dialects
+from edgewise.gateway.dialects import MessagesDialect, client_dialect
 from edgewise.gateway.outlets import BeforeAnswer, PassThrough
 from edgewise.gateway.parts import Route
 from edgewise.gateway.profile import Api
@@ -62,7 +62,6 @@ class Planner:
 
     def __init__(self, kept: KeptResponses) -> None:
         self._kept = kept
-        self._dialects = client_dialects(kept.store)
 
     def plan(self, call: Call, route: Route) -> Plan:
         """Raises InvalidRequestError for what translation cannot carry, HttpError 404 for an API the upstream cannot stand in for."""
@@ -73,14 +72,14 @@ class Planner:
 
     def _native(self, call: Call, route: Route) -> Plan:
         kept = self._kept if call.api is Api.RESPONSES else None
-        body = call.body if kept is None else kept.expanded(call.body)
+        body = call.body if kept is None else kept.expanded(call)
         shaped = shape(body, call.api, route.upstream.profile, model=route.model)
         sent = call.raw if shaped.body is call.body else orjson.dumps(shaped.body)
         return Plan(call, call.api.value, sent, shaped.dropped, shaped.applied, kept=kept)
 
     def _translated(self, call: Call, route: Route) -> Plan:
         profile = route.upstream.profile
-        dialect = self._dialects.get(call.api)
+        dialect = client_dialect(call.api, self._kept.of(call.key))
         translation = None if dialect is None else translation_of(call, dialect, profile, route.model)
         if translation is None:
             raise not_offered(call.api)

@@ -76,7 +76,7 @@ def parse_request(body: object, earlier: Earlier | None = None) -> ParsedRespons
     fields = Fields.of(body, "")
     refuse_unavailable(fields)
     _refuse_here(fields)
-    before = _earlier_items(fields, earlier := earlier or NothingEarlier())
+    before = earlier_items(fields, earlier := earlier or NothingEarlier())
     own = own_items(fields)
     tools = OfferedTools()
     tools.add_all(fields.array("tools") or (), "tools")
@@ -123,7 +123,8 @@ def _refuse_here(fields: Fields) -> None:
         raise fields.fail("chat_template", "in a request is not allowed on this server")
 
 
-def _earlier_items(fields: Fields, earlier: Earlier) -> Sequence[dict[str, Any]]:
+def earlier_items(fields: Fields, earlier: Earlier) -> Sequence[dict[str, Any]]:
+    """The context of the response that a request follows. Raises InvalidRequestError where there is no such response."""
     previous = fields.string("previous_response_id")
     if not previous:
         return ()

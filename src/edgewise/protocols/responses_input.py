@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,7 +105,7 @@ class Conversation:
     def add(self, raw: object, index: int, path: str) -> None:
         """One item. Raises InvalidRequestError naming its field."""
         item = Fields.of(raw, path)
-        kind = item.string("type") or ("message" if "role" in item.data else "item_reference")
+        kind = "item_reference" if is_reference(item.data) else item.string("type") or "message"
         if (read := self._readers.get(kind)) is not None:
             read(item, index)
         elif kind in _CLIENT_CALLS:
@@ -274,6 +274,11 @@ def own_items(fields: Fields) -> list[Any]:
     if not isinstance(given, list):
         raise fields.fail("input", "must be a string or an array of items", given)
     return given
+
+
+def is_reference(item: Mapping[str, Any]) -> bool:
+    """Whether an item only names another that was stored before."""
+    return item.get("type") == "item_reference" or not (item.get("type") or "role" in item)
 
 
 def tools_in_items(items: Sequence[object], tools: OfferedTools) -> None:

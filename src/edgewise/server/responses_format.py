@@ -17,24 +17,28 @@ from edgewise.protocols.responses_input import EARLIER_INDEX, INSTRUCTIONS_INDEX
 from edgewise.protocols.responses_stream import ResponsesStreamEncoder, encode_response
 from edgewise.protocols.stream import StreamEncoder
 from edgewise.server.formats import refuse_hopeless
-from edgewise.serving.response_store import ResponseStore
+from edgewise.serving.response_store import OwnResponses
 
 _PLACES = {EARLIER_INDEX: "previous_response_id", INSTRUCTIONS_INDEX: "instructions"}
 _MESSAGE = re.compile(r"\bmessages(?:\[(-?\d+)\](?:\.content)?)?(?![\w\[])")
 
 
+StreamedResponses = WeakValueDictionary[tuple[str, str], ResponsesStreamEncoder]
+"""Responses that are being streamed, by owner and id."""
+
+
 class ResponsesFormat:
-    """`parse` runs on any thread, the rest on the event loop, except `prepare`."""
+    """One owner's, over the store of all. `parse` runs on any thread, the rest on the event loop, except `prepare`."""
 
     id_prefix = "resp_"
 
-    def __init__(self, store: ResponseStore) -> None:
+    def __init__(self, store: OwnResponses, streamed: StreamedResponses) -> None:
         self.store = store
-        self._streamed: WeakValueDictionary[str, ResponsesStreamEncoder] = WeakValueDictionary()
+        self._streamed = streamed
 
     def in_progress(self, response_id: str) -> dict[str, Any] | None:
         """A response that is being streamed, as far as it has come."""
-        encoder = self._streamed.get(response_id)
+        encoder = self._streamed.get((self.store.owner, response_id))
         return None if encoder is None or encoder.ended else encoder.response()
 
     def parse(self, body: object) -> ParsedResponse:
@@ -92,7 +96,7 @@ class ResponsesFormat:
         encoder = ResponsesStreamEncoder(
             head, options, writer, on_end=lambda response: self._keep(response, options)
         )
-        self._streamed[head.id] = encoder
+        self._streamed[self.store.owner, head.id] = encoder
         return encoder
 
     def _keep(self, response: dict[str, Any], options: ResponseOptions) -> None:

@@ -16,6 +16,15 @@ OPEN_PATHS = frozenset({"/", "/health", "/v1/health", "/ping"})
 """Answered without a key: liveness says nothing about the model or its users."""
 
 
+_OWNER = "edgewise.owner"
+
+
+def owner_of(scope: Scope) -> str:
+    """Whose request it is: the same for one key's requests and for no other's; "" where no key was asked for."""
+    owner: str = scope.get(_OWNER, "")
+    return owner
+
+
 class ApiKeyMiddleware:
     """Answers 401 unless a request names one of `keys`, or a path of `open_paths`. Only digests of the keys are kept."""
 
@@ -25,12 +34,11 @@ class ApiKeyMiddleware:
         self._digests = [_digest(key.encode()) for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] != "http"
-            or route_path(scope) in self._open_paths
-            or self._allowed(scope["headers"])
-        ):
+        if scope["type"] != "http" or route_path(scope) in self._open_paths:
             await self._app(scope, receive, send)
+            return
+        if (owner := self._owner(scope["headers"])) is not None:
+            await self._app({**scope, _OWNER: owner}, receive, send)
             return
         refusal = HttpError(
             401,
@@ -41,12 +49,12 @@ class ApiKeyMiddleware:
         )
         await error_response(refusal, scope)(scope, receive, send)
 
-    def _allowed(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        return any(self._known(key) for key in keys_of(headers))
+    def _owner(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+        """The first key of a request that is known, as its digest."""
+        return next((digest.hex() for key in keys_of(headers) if self._knows(digest := _digest(key))), None)
 
-    def _known(self, key: bytes) -> bool:
+    def _knows(self, digest: bytes) -> bool:
         """Compares with every key, so that the time taken tells nothing about which one was near."""
-        digest = _digest(key)
         found = False
         for known in self._digests:
             found |= hmac.compare_digest(digest, known)
