@@ -1,14 +1,24 @@
-"""`edgewise list`: models on this machine and those the catalog offers, one table with a state column."""
+"""`edgewise list`: engines, models on this machine and those the catalog offers, one table with a state column."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edgewise.cli.common import store_settings
+from edgewise.cli.engine_parts import engine_list, running
+
+if TYPE_CHECKING:
+    from edgewise.core.engines import EngineSpec
+    from edgewise.manage.store import StoredModel
+
+_ON_DISK = {"ready": "on disk", "available": "catalog"}
+"""What the store says of a model, in the words of the table."""
 
 
 def command(
@@ -20,18 +30,66 @@ def command(
 
     from edgewise.manage.store import list_models
 
-    models = list_models(store_settings(), with_catalog=not local)
+    with engine_list() as engines:
+        specs = engines.list()
+    rows = [*_rows(list_models(store_settings(), with_catalog=not local), specs, running())]
     if as_json:
-        for model in models:
-            print(json.dumps(dataclasses.asdict(model), default=str))
+        for row in rows:
+            print(json.dumps(row, default=str))
         return
     table = Table(box=None, pad_edge=False)
-    for title in ("MODEL", "STATE", "SIZE", "ENGINES", "ABOUT"):
+    for title in ("MODEL", "STATE", "SIZE", "BUILT", "ABOUT"):
         table.add_column(
-            title, no_wrap=title == "MODEL", justify="right" if title in ("SIZE", "ENGINES") else "left"
+            title, no_wrap=title == "MODEL", justify="right" if title in ("SIZE", "BUILT") else "left"
         )
-    for model in models:
-        engines = f"{model.engine_bytes / 1e6:,.0f} MB" if model.engine_bytes else ""
-        about = ", ".join(text for text in (model.summary, model.licence) if text)
-        table.add_row(model.name, model.state, f"{model.num_bytes / 1e6:,.0f} MB", engines, about)
+    for row in rows:
+        about = ", ".join(text for text in (row["summary"], row["licence"]) if text)
+        table.add_row(
+            row["name"], _state(row), _megabytes(row["num_bytes"]), _megabytes(row["engine_bytes"]), about
+        )
     Console().print(table)
+
+
+def _rows(
+    models: Sequence[StoredModel], specs: Sequence[EngineSpec], running: Mapping[str, Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Engines in their order, each with what the store knows of its model; then the models that are no engine's."""
+    left = {model.name: model for model in models}
+    for spec in specs:
+        model = next((one for one in models if _is_of(spec, one)), None)
+        if model is not None:
+            left.pop(model.name, None)
+        state = running[spec.name]["state"] if spec.name in running else "stopped"
+        known = dataclasses.asdict(model) if model else _elsewhere(spec.model)
+        about = f"{spec.kind.value}, {spec.model}"
+        yield {**known, "summary": about, "name": spec.name, "engine": state}
+    for model in left.values():
+        yield {**dataclasses.asdict(model), "engine": None}
+
+
+def _elsewhere(model: str) -> dict[str, Any]:
+    """A model that the store does not keep: a file, a folder, or a name that only its engine knows."""
+    path = Path(model)
+    size = path.stat().st_size if path.is_file() else 0
+    return {
+        "state": None,
+        "num_bytes": size,
+        "engine_bytes": 0,
+        "path": path if path.exists() else None,
+        "licence": "",
+    }
+
+
+def _is_of(spec: EngineSpec, model: StoredModel) -> bool:
+    return spec.model == model.name or (model.path is not None and spec.model == str(model.path))
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    """An engine's, "loaded" where it is ready; else where the model is."""
+    if row["engine"] is None:
+        return _ON_DISK.get(row["state"], str(row["state"]))
+    return "loaded" if row["engine"] == "ready" else str(row["engine"])
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.0f} MB" if num_bytes else ""

@@ -27,10 +27,12 @@ def command(
         what = f"{name!r} has no log" if name else "no engine has a log"
         raise ConfigError(f"{what} in {logs_dir}", hint="it is made when the engine is loaded")
     heading = ""
+    read = {}
     for path in files:
-        heading = _print(path, _last_lines(path, num_lines), heading, several=len(files) > 1)
+        data, read[path] = _last_lines(path, num_lines)
+        heading = _print(path, data, heading, several=len(files) > 1)
     if follow:
-        _follow(logs_dir, name, heading)
+        _follow(logs_dir, name, heading, read)
 
 
 def _files(logs_dir: Path, name: str | None) -> list[Path]:
@@ -40,17 +42,17 @@ def _files(logs_dir: Path, name: str | None) -> list[Path]:
     return [path] if path.parent == logs_dir and path.is_file() else []
 
 
-def _last_lines(path: Path, num_lines: int) -> bytes:
-    """Read from the end, block by block, as far as need be."""
+def _last_lines(path: Path, num_lines: int) -> tuple[bytes, int]:
+    """Read from the end, block by block, as far as need be; and where that end was."""
     with path.open("rb") as file:
-        at = file.seek(0, 2)
+        at = end = file.seek(0, 2)
         data = b""
         while at > 0 and data.count(b"\n") <= num_lines:
             step = min(_BLOCK_BYTES, at)
             at -= step
             file.seek(at)
             data = file.read(step) + data
-    return b"".join(data.splitlines(keepends=True)[-num_lines:]) if num_lines else b""
+    return b"".join(data.splitlines(keepends=True)[-num_lines:]) if num_lines else b"", end
 
 
 def _print(path: Path, data: bytes, heading: str, *, several: bool) -> str:
@@ -63,9 +65,8 @@ def _print(path: Path, data: bytes, heading: str, *, several: bool) -> str:
     return heading
 
 
-def _follow(logs_dir: Path, name: str | None, heading: str) -> None:
-    """Until it is interrupted. A log that became shorter was emptied, and is read from its start."""
-    read = {path: path.stat().st_size for path in _files(logs_dir, name)}
+def _follow(logs_dir: Path, name: str | None, heading: str, read: dict[Path, int]) -> None:
+    """Until it is interrupted. `read`: how far each log was. One that became shorter was emptied, and is read from its start."""
     while True:
         time.sleep(_PAUSE_S)
         for path in _files(logs_dir, name):

@@ -63,13 +63,19 @@ class State:
     """An open state file. Used by one thread at a time."""
 
     def __init__(self, data_dir: Path) -> None:
-        """Makes the file where there is none. Raises ConfigError for one that is damaged or of a newer version."""
+        """Makes the file where there is none. Raises ConfigError for one that cannot be used: damaged, of a newer version, not ours."""
         self.path = data_dir / FILE
-        data_dir.mkdir(parents=True, exist_ok=True)
-        _make_private(self.path)
-        self._connection = sqlite3.connect(
-            self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-        )
+        try:
+            data_dir.mkdir(parents=True, exist_ok=True)
+            _make_private(self.path)
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be made: {error.strerror}") from error
+        try:
+            self._connection = sqlite3.connect(
+                self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise ConfigError(f"{self.path} cannot be opened: {error}") from error
         try:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")

@@ -17,6 +17,8 @@ from edgewise.gateway.supervision.supervisor import Supervisor
 from tests.gateway.supervision.conftest import GB, Machine, ignore, until
 from tests.support.router_server import RouterModel, RouterScript, router_server
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def router(machine: Machine) -> AsyncIterator[tuple[Supervisor, RouterScript]]:

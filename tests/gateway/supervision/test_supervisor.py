@@ -17,6 +17,8 @@ from edgewise.core.errors import ConfigError
 from edgewise.gateway.supervision.errors import EngineStartError, NoRoomError
 from tests.gateway.supervision.conftest import GB, Machine, alive, ignore, until
 
+pytestmark = pytest.mark.slow
+
 
 async def test_load_and_unload(machine: Machine):
     launch = machine.book.put("a", need_bytes=10 * GB, keep_free_bytes=8 * GB)
