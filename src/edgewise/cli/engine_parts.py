@@ -65,7 +65,7 @@ def gateway_desk(
 ) -> Iterator[EngineDesk | None]:
     """Who looks after the engines of the data folder: this gateway, unless another one does already. Raises ConfigError if one is needed."""
     from edgewise.gateway.supervision.desk import EngineDesk
-    from edgewise.gateway.supervision.engine import SupervisorOptions
+    from edgewise.gateway.supervision.shop import SupervisorOptions
     from edgewise.hardware import read_hardware
 
     keep_free_bytes = None if keep_free_gb is None else int(keep_free_gb * 1e9)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from edgewise.gateway.supervision.engine import SupervisorOptions
 from edgewise.gateway.supervision.process import read_process
+from edgewise.gateway.supervision.shop import SupervisorOptions
 from edgewise.gateway.supervision.supervisor import Supervisor
 from edgewise.gateway.transport import HttpTransport
 from tests.support.engine_book import MemoryBook

@@ -9,8 +9,8 @@ from edgewise.gateway.config import UpstreamConfig
 from edgewise.gateway.parts import Transport
 from edgewise.gateway.supervision.book import EngineBook
 from edgewise.gateway.supervision.control import Control, DataFolderLock
-from edgewise.gateway.supervision.engine import SupervisorOptions
 from edgewise.gateway.supervision.memory import FreeMemory
+from edgewise.gateway.supervision.shop import SupervisorOptions
 from edgewise.gateway.supervision.supervisor import Changed, Supervisor
 
 

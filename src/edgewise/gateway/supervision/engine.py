@@ -8,70 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from edgewise.core.engines import Launch, Ran
 from edgewise.core.errors import EdgewiseError
-from edgewise.gateway.parts import Transport
 from edgewise.gateway.supervision.errors import EngineStartError, NoRoomError
 from edgewise.gateway.supervision.logs import EngineLog
-from edgewise.gateway.supervision.memory import FreeMemory, check_floor, check_room, watch_floor
+from edgewise.gateway.supervision.memory import check_floor, check_room, watch_floor
 from edgewise.gateway.supervision.probe import EngineProbe
-from edgewise.gateway.supervision.process import EngineProcess, start_held
+from edgewise.gateway.supervision.process import EngineProcess, check_port, start_held
+from edgewise.gateway.supervision.shop import EngineState, Report, Workshop, described
 
 logger = logging.getLogger("edgewise.gateway")
-
-Report = Callable[[dict[str, Any]], None]
-"""Takes what happens during a load, step by step."""
-
-
-class EngineState(StrEnum):
-    STOPPED = "stopped"
-    STARTING = "starting"
-    WARMING = "warming"
-    READY = "ready"
-    UNLOADING = "unloading"
-    BACKING_OFF = "backing-off"
-    REFUSED = "refused"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class SupervisorOptions:
-    """Times in seconds. `environment`: what every engine gets, before its own."""
-
-    environment: Mapping[str, str] = field(default_factory=dict)
-    start_timeout_s: float = 1800.0  # the first start of some engines builds what later ones use
-    warm_up_timeout_s: float = 300.0
-    stop_grace_s: float = 10.0
-    first_pause_s: float = 1.0  # doubled with each failed start
-    longest_pause_s: float = 60.0
-    stable_s: float = 60.0  # an engine that was ready this long begins with the first pause again
-    memory_poll_s: float = 1.0
-    warm_up_poll_s: float = 0.5
-    housekeeping_s: float = 10.0  # between two looks at the sizes of the logs
-
-
-@dataclass(frozen=True, slots=True)
-class Workshop:
-    """What all engines share. `turn`: one starts at a time, since each takes the room that the next is measured against.
-
-    `note` writes down the process of an engine, or that it has none; `ready` is told when one can be asked, before anybody else is.
-    """
-
-    transport: Transport
-    options: SupervisorOptions
-    free: FreeMemory
-    note: Callable[[str, Ran | None], Awaitable[None]]
-    ready: Callable[[str], Awaitable[None]]
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Engine:
@@ -269,7 +220,7 @@ class Engine:
 
     async def _start(self) -> EngineProcess:
         """A process that is written down before it begins."""
-        _check_port(self.launch)
+        check_port(self.launch)
         process = start_held(self.launch, self._shop.options.environment, self._log)
         self._process = process
         await self._shop.note(self.name, Ran(process.pid, process.start_ticks, self.launch.digest))
@@ -305,36 +256,3 @@ class Engine:
 
     def _seconds(self) -> float:
         return round(time.monotonic() - self._began_s, 1)
-
-
-def described(launch: Launch, state: EngineState) -> dict[str, Any]:
-    """The row of an engine without a process. Sizes in bytes, times in seconds."""
-    return {
-        "name": launch.name,
-        "kind": launch.kind.value,
-        "state": state.value,
-        "url": launch.url,
-        "router": launch.router,
-        "pid": None,
-        "uptime_s": None,
-        "rss_bytes": None,
-        "need_bytes": launch.need_bytes,
-        "restarts": 0,
-        "last_error": None,
-        "last_lines": [],
-        "log": launch.log,
-    }
-
-
-def _check_port(launch: Launch) -> None:
-    """Another program there would be taken for the engine. Raises EngineStartError."""
-    parts = urlsplit(launch.url)
-    port = parts.port or 80
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((parts.hostname or "127.0.0.1", port))
-        except OSError as error:
-            raise EngineStartError(
-                f"{launch.name} cannot listen on port {port}: {error.strerror}", hint="--port picks another"
-            ) from error

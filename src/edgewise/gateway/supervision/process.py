@@ -12,10 +12,12 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from edgewise.core.engines import Launch, Ran
 from edgewise.gateway.supervision.errors import EngineStartError
@@ -144,6 +146,20 @@ def start_held(launch: Launch, environment: Mapping[str, str], log: EngineLog) -
     facts = read_process(child.pid)
     assert facts is not None, "a child is there until it is waited for"
     return EngineProcess(child.pid, facts.start_ticks, child)
+
+
+def check_port(launch: Launch) -> None:
+    """Another program there would be taken for the engine. Raises EngineStartError."""
+    parts = urlsplit(launch.url)
+    port = parts.port or 80
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((parts.hostname or "127.0.0.1", port))
+        except OSError as error:
+            raise EngineStartError(
+                f"{launch.name} cannot listen on port {port}: {error.strerror}", hint="--port picks another"
+            ) from error
 
 
 def adopt(ran: Ran) -> EngineProcess | None:

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 
 from edgewise.core.errors import ConfigError
 from edgewise.gateway.profile import ModelCard
-from edgewise.gateway.supervision.engine import Engine, Report, Workshop
+from edgewise.gateway.supervision.engine import Engine
 from edgewise.gateway.supervision.errors import EngineStartError
 from edgewise.gateway.supervision.memory import check_floor, check_room, watch_floor
+from edgewise.gateway.supervision.shop import Report, Workshop
 
 ModelBytes = Callable[[str, str], Awaitable[int]]
 """What a model of a router's (engine, model) needs, 0 where nobody can tell."""

@@ -16,18 +16,12 @@ from edgewise.core.errors import ConfigError, EdgewiseError
 from edgewise.gateway.config import UpstreamConfig
 from edgewise.gateway.parts import Transport
 from edgewise.gateway.supervision.book import EngineBook
-from edgewise.gateway.supervision.engine import (
-    Engine,
-    EngineState,
-    Report,
-    SupervisorOptions,
-    Workshop,
-    described,
-)
+from edgewise.gateway.supervision.engine import Engine
 from edgewise.gateway.supervision.memory import FreeMemory
 from edgewise.gateway.supervision.probe import upstream_config
 from edgewise.gateway.supervision.process import adopt
 from edgewise.gateway.supervision.router_models import load_model, unload_model
+from edgewise.gateway.supervision.shop import EngineState, Report, SupervisorOptions, Workshop, described
 
 logger = logging.getLogger("edgewise.gateway")
 
@@ -56,7 +50,7 @@ class Supervisor:
         self._order: Sequence[str] = ()
         self._reading = asyncio.Lock()
         self._deciding = asyncio.Lock()
-        self._leaving = False
+        self._leaving = self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.taken: frozenset[str] = frozenset()  # names of upstreams that are no engines of ours
 
@@ -75,6 +69,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Stop every engine, or leave all of them running if that was asked for."""
+        self._stopping = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -107,6 +102,8 @@ class Supervisor:
         await engine.follow(report)
 
     async def _begin_anew(self, launch: Launch, before: Engine | None) -> Engine:
+        if self._stopping:
+            raise ConfigError("the gateway is stopping")
         if launch.name in self.taken:
             raise ConfigError(f"the gateway's configuration has another upstream called {launch.name!r}")
         insist = before is not None and launch.name in await self._ask_book(self._book.wanted)
