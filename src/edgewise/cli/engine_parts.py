@@ -97,8 +97,8 @@ def control() -> ControlClient:
     return ControlClient(store_settings().data_dir)
 
 
-def running() -> dict[str, Mapping[str, Any]]:
-    """The rows of the gateway's engines by name; empty where none runs."""
+def engine_rows() -> dict[str, Mapping[str, Any]]:
+    """The gateway's rows of all engines of the list, by name; empty where none runs."""
     from edgewise.gateway.supervision.client import NoGatewayError
 
     try:
@@ -107,7 +107,12 @@ def running() -> dict[str, Mapping[str, Any]]:
         return {}
 
 
-def follow(what: str, name: str) -> None:
+def running() -> dict[str, Mapping[str, Any]]:
+    """Those that run, or that the gateway would have run."""
+    return {name: row for name, row in engine_rows().items() if row["state"] not in ("stopped", "failed")}
+
+
+def follow(what: str, name: str = "") -> None:
     """Have the gateway do something, and tell of it line by line. Raises EdgewiseError, after the last lines of the engine's log."""
     from edgewise.gateway.supervision.errors import EngineStartError
 
@@ -121,7 +126,7 @@ def follow(what: str, name: str) -> None:
         raise
     except KeyboardInterrupt:
         print(
-            f"\n{name}: the gateway goes on; `edgewise ps` shows it, `edgewise unload {name}` ends it",
+            "\nthe gateway goes on with it; `edgewise ps` shows how far it is, `edgewise unload` ends it",
             file=sys.stderr,
         )
         raise

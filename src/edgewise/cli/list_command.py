@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgewise.cli.common import store_settings
-from edgewise.cli.engine_parts import engine_list, running
+from edgewise.cli.engine_parts import engine_list, engine_rows
 
 if TYPE_CHECKING:
     from edgewise.core.engines import EngineSpec
@@ -32,7 +32,7 @@ def command(
 
     with engine_list() as engines:
         specs = engines.list()
-    rows = [*_rows(list_models(store_settings(), with_catalog=not local), specs, running())]
+    rows = [*_rows(list_models(store_settings(), with_catalog=not local), specs, engine_rows())]
     if as_json:
         for row in rows:
             print(json.dumps(row, default=str))

@@ -352,3 +352,18 @@ async def test_apply_restarts_what_changed_and_nothing_else(machine: Machine):
         "stopped": "stopped",
     }
     assert rows["same"]["pid"] == pids["same"] and not alive(pids["changed"]) and not alive(pids["gone"])
+
+
+async def test_apply_tells_of_what_did_not_start(machine: Machine):
+    for name in ("good", "bad"):
+        machine.book.put(name)
+    supervisor = await machine.supervisor()
+    for name in ("good", "bad"):
+        await supervisor.load(name, ignore)
+    machine.book.put("good", "--worker")
+    machine.book.put("bad", "--die-at-start")
+    events: list[dict[str, Any]] = []
+    with pytest.raises(EngineStartError, match="bad did not start"):
+        await supervisor.apply(events.append)
+    assert {(one["name"], one["event"]) for one in events} >= {("bad", "failed"), ("good", "ready")}
+    assert (await machine.state("bad"))["state"] in ("backing-off", "starting"), "it is still wanted"

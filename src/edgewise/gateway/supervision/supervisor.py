@@ -17,6 +17,7 @@ from edgewise.gateway.config import UpstreamConfig
 from edgewise.gateway.parts import Transport
 from edgewise.gateway.supervision.book import EngineBook
 from edgewise.gateway.supervision.engine import Engine
+from edgewise.gateway.supervision.errors import EngineStartError
 from edgewise.gateway.supervision.memory import FreeMemory
 from edgewise.gateway.supervision.probe import upstream_config
 from edgewise.gateway.supervision.process import adopt
@@ -140,17 +141,21 @@ class Supervisor:
     async def apply(self, report: Report) -> None:
         """Do what the book says now: stop engines that it no longer lists, restart those that are started differently, and nothing else.
 
-        Waits for those that were restarted. One that does not start is reported, not raised.
+        Waits for those that were restarted. Each that does not start is reported; the first is raised, once the others are up.
         """
         begun = await self._settle(restarts=lambda name: report({"event": "restarting", "name": name}))
+        failures: list[EngineStartError] = []
 
         async def follow(engine: Engine) -> None:
             try:
                 await engine.follow(report)
-            except EdgewiseError as error:
+            except EngineStartError as error:
                 report({"event": "failed", "name": engine.name, "why": error.message, "hint": error.hint})
+                failures.append(error)
 
         await asyncio.gather(*map(follow, begun))
+        if failures:
+            raise failures[0]
 
     async def ps(self) -> list[dict[str, Any]]:
         """Every engine of the book, then those that run although it lists them no longer."""
