@@ -300,6 +300,14 @@ CASES = (
         dropped=("thinking_budget",),
     ),
     Case("thinking", profile(), messages(USER, enable_thinking=True), {"reasoning_effort": "medium"}),
+    Case("thinking", profile(Fault.THINKING_SWITCH), messages(USER), SWITCHED),
+    Case("thinking", profile(Fault.THINKING_SWITCH), messages(USER), SWITCHED, api=Api.MESSAGES),
+    Case(
+        "thinking",
+        profile(Fault.THINKING_SWITCH, kind=Kind.EDGE_LLM),
+        messages(USER),
+        {"enable_thinking": False},
+    ),
     Case(
         "thinking",
         profile(kind=Kind.LLAMA),

@@ -371,3 +371,12 @@ def test_profiles_on_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     path.write_text('{"kind": "vllm"}')
     assert store.load("up", "0.32/x") is None
     assert str(path) in caplog.text
+
+
+async def test_an_api_with_a_fault_of_its_own_is_not_asked_in_after_an_examination(tmp_path: Path):
+    store = FileProfiles(tmp_path)
+    found = frozenset({Fault.MESSAGE_EVENTS, Fault.COUNT_TOKENS})
+    store.save("up", Profile(Kind.EDGE_LLM, "0.11.0", faults=found))
+    with EdgeLlmServer() as server:
+        async with looking(server.url, profiles=store) as one:
+            assert (await one.look()).apis == {Api.CHAT}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import edgewise.gateway
 from edgewise.core.errors import InvalidRequestError
+from edgewise.gateway.doctor.probe import UNCURED
 from edgewise.gateway.profile import Api, Fault, Kind, Profile
 from edgewise.gateway.shaping import STEPS, shape, sound_apis, touches_request
 from edgewise.gateway.shaping.choices import call_schema
@@ -27,7 +30,7 @@ from tests.gateway.shaping_cases import (
 )
 
 HEALTHY = [Profile(kind) for kind in Kind]
-MEDIA = "media-inlined"
+MEDIA = "media-addresses"
 
 
 def test_every_rule_has_a_case() -> None:
@@ -114,6 +117,7 @@ REMOTE = [
     (Api.CHAT, part("image_url", image_url="https://example.com/x.png")),
     (Api.CHAT, part("video_url", video_url={"url": "file:///etc/passwd"})),
     (Api.CHAT, part("video", frames=["/etc/passwd"])),
+    (Api.CHAT, part("video", frames=["data:image/png;base64,AAAA", "http://x/"])),
     (Api.MESSAGES, part("image", source={"type": "url", "url": "https://example.com/x.png"})),
     (
         Api.MESSAGES,
@@ -131,22 +135,23 @@ def test_addresses_are_never_passed_on(api: Api, body: dict[str, Any], upstream:
     assert (caught.value.param or "").startswith(("messages[0].content[1]", "input[0].content[1]"))
 
 
-def test_data_urls_pass_and_a_fetcher_may_inline_others() -> None:
-    data = part("image_url", image_url={"url": "data:image/png;base64,AAAA"})
-    assert shape(data, Api.CHAT, profile(), model="").body is data
-    remote = part("image_url", image_url={"url": "https://example.com/x.png", "detail": "low"})
-    shaped = shape(remote, Api.CHAT, profile(), model="", fetch=lambda address: "data:image/png;base64,AAAA")
-    assert shaped.applied == (MEDIA,)
-    assert shaped.body["messages"][0]["content"][1]["image_url"] == {
-        "url": "data:image/png;base64,AAAA",
-        "detail": "low",
-    }
-    anthropic = part("image", source={"type": "url", "url": "https://example.com/x.png"})
-    shaped = shape(
-        anthropic, Api.MESSAGES, profile(), model="", fetch=lambda address: "data:image/png;base64,AA"
-    )
-    source = shaped.body["messages"][0]["content"][1]["source"]
-    assert source == {"type": "base64", "media_type": "image/png", "data": "AA"}
+DATA = [
+    (Api.CHAT, part("image_url", image_url={"url": "data:image/png;base64,AAAA"})),
+    (Api.CHAT, part("audio_url", audio_url="data:audio/wav;base64,AAAA")),
+    (Api.CHAT, part("input_audio", input_audio={"data": "AAAA", "format": "wav"})),
+    (Api.CHAT, part("video", frames=["data:image/png;base64,AAAA"])),
+    (
+        Api.MESSAGES,
+        part("image", source={"type": "base64", "media_type": "image/png", "data": "AAAA"}),
+    ),
+    (Api.MESSAGES, part("document", source={"type": "text", "data": "see https://example.com/"})),
+    (Api.RESPONSES, {"input": part("input_image", image_url="data:image/png;base64,AAAA")["messages"]}),
+]
+
+
+@pytest.mark.parametrize(("api", "body"), DATA)
+def test_media_that_are_sent_pass(api: Api, body: dict[str, Any]) -> None:
+    assert shape(body, api, profile(), model="").body is body
 
 
 def test_references_in_tools_hold_in_the_schema_they_move_to() -> None:
@@ -180,6 +185,37 @@ def test_an_api_that_loses_calls_past_curing_is_not_asked_in() -> None:
     assert sound_apis(faulty.replace(faults=frozenset())) == apis
     assert sound_apis(faulty.replace(kind=Kind.LLAMA)) == apis
     assert sound_apis(faulty.replace(apis=frozenset((Api.MESSAGES,)))) == {Api.MESSAGES}
+
+
+def test_apis_with_broken_events_and_counts_that_are_wrong_are_made_up_for() -> None:
+    apis = frozenset((Api.CHAT, Api.MESSAGES, Api.COUNT_TOKENS, Api.RESPONSES))
+    for fault, lost in (
+        (Fault.MESSAGE_EVENTS, Api.MESSAGES),
+        (Fault.COUNT_TOKENS, Api.COUNT_TOKENS),
+        (Fault.RESPONSE_EVENTS, Api.RESPONSES),
+    ):
+        assert sound_apis(profile(fault, apis=apis)) == apis - {lost}
+        assert sound_apis(profile(fault, apis=frozenset((lost,)))) == {lost}, (
+            "there is nothing to fall back on"
+        )
+
+
+def test_every_fault_is_cured_or_said_to_have_no_cure() -> None:
+    """Reading a fault is what a cure begins with; those of the doctor, and the kinds that presume them, cure nothing."""
+    root = Path(edgewise.gateway.__file__).parent
+    sources = [
+        path.read_text()
+        for path in root.rglob("*.py")
+        if path.name != "profile.py" and not {"doctor", "kinds"} & {folder.name for folder in path.parents}
+    ]
+    read = {fault for fault in Fault if any(re.search(rf"Fault\.{fault.name}\b", text) for text in sources)}
+    always = {
+        Fault.MODEL_NAME,  # every request is sent under the upstream's own name
+        Fault.SILENT_PREFILL,  # every stream has signs of life
+    }
+    assert UNCURED | always | read == set(Fault)
+    assert not always & UNCURED
+    assert read & UNCURED <= {Fault.JSON_SCHEMA}, "read to know what not to rely on"
 
 
 def test_the_page_on_shaping_names_every_rule() -> None:

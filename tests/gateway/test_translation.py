@@ -299,6 +299,18 @@ def test_tokens_are_counted_by_the_upstream(kind: Kind, missing: list[str], aske
             assert last["max_tokens"] == 1 and not last.get("stream")
 
 
+@pytest.mark.parametrize("kind", [Kind.LLAMA, Kind.VLLM])
+def test_counts_that_are_wrong_are_not_asked_for(kind: Kind):
+    one = upstream("", kind=kind)
+    one.profile = one.profile.replace(faults=frozenset({Fault.COUNT_TOKENS}))
+    with scripted(counting) as server:
+        one.url = server.url
+        with gateway(one) as url:
+            body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+            assert httpx.post(f"{url}/v1/messages/count_tokens", json=body).json() == {"input_tokens": 41}
+        assert [asked.path for asked in server.requests] == ["/v1/chat/completions"]
+
+
 def test_counting_passes_to_an_upstream_that_can():
     with scripted(lambda asked: json_answer({"input_tokens": 5})) as server:
         one = upstream(server.url, apis=[Api.CHAT, Api.MESSAGES, Api.COUNT_TOKENS])

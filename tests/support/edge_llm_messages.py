@@ -191,7 +191,8 @@ async def stream(answered: Answered, server: EdgeLlmServer) -> AsyncIterator[byt
         yield _event("content_block_stop", {"index": index})
     delta = {"stop_reason": _STOP_REASONS[answered.finish], "stop_sequence": None}
     yield _event("message_delta", {"delta": delta, "usage": {"output_tokens": answered.num_tokens}})
-    yield _event("message_stop", {})
+    if not server.rules.message_stop_missing:
+        yield _event("message_stop", {})
 
 
 def _opened(block: dict[str, Any]) -> dict[str, Any]:

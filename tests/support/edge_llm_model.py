@@ -125,7 +125,7 @@ def thinks(body: dict[str, Any], rules: Rules) -> bool:
     if rules.always_thinks:
         return True
     kwargs = body.get("chat_template_kwargs") or {}
-    return bool(kwargs.get("enable_thinking", body.get("enable_thinking", False)))
+    return bool(kwargs.get("enable_thinking", body.get("enable_thinking", rules.thinks_by_default)))
 
 
 @dataclass(frozen=True)

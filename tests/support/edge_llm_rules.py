@@ -72,11 +72,13 @@ class Rules:
     leaked_tool_markup: bool = False  # calls come as text
     thinking_in_text: bool = False  # <think> ... </think> stays in the content
     always_thinks: bool = False
+    thinks_by_default: bool = False  # unless a request switches it off
     string_errors: bool = False  # {"error": "text"}
     input_errors_are_500: bool = False
     open_door: bool = False  # a wrong key is taken
     count_tokens_differs: bool = False
     no_messages: bool = False  # no /v1/messages at all
+    message_stop_missing: bool = False  # streamed messages end without their last event
 
     def with_(self, **changes: bool) -> Rules:
         return dataclasses.replace(self, **changes)

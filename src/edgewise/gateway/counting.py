@@ -15,7 +15,7 @@ import orjson
 from edgewise.core.chat import Finish
 from edgewise.gateway.dialects import Wanted
 from edgewise.gateway.parts import Route
-from edgewise.gateway.profile import Api, Kind
+from edgewise.gateway.profile import Api, Fault, Kind
 from edgewise.gateway.side import Side
 from edgewise.gateway.translate import Translation
 from edgewise.gateway.upstream_errors import read_error
@@ -41,8 +41,9 @@ class Counter:
 
     async def count(self, route: Route, translation: Translation, body: dict[str, Any]) -> int:
         """The prompt's tokens, `body` being the shaped request. Raises HttpError, the upstream's own where it refuses the prompt."""
-        kind = route.upstream.profile.kind
-        for way in self._ways(kind) if translation.upstream_api is Api.CHAT else ():
+        profile = route.upstream.profile
+        trusted = translation.upstream_api is Api.CHAT and Fault.COUNT_TOKENS not in profile.faults
+        for way in self._ways(profile.kind) if trusted else ():
             if (count := await way(route, body)) is not None:
                 return count
         return await self._by_answering(route, translation, body)

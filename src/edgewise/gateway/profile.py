@@ -64,7 +64,9 @@ class Fault(StrEnum):
     LEAKED_END_TOKENS = "leaked-end-tokens"  # end-of-turn markers in the text
     LEAKED_TOOL_MARKUP = "leaked-tool-markup"  # calls come as text
     REASONING_FIELD = "reasoning-field"  # thinking comes inside the text
-    THINKING_SWITCH = "thinking-switch"  # thinks, or does not, whatever is asked
+    THINKING_SWITCH = "thinking-switch"  # thinks unless a request switches it off
+    ALWAYS_THINKS = "always-thinks"  # whatever is asked
+    MESSAGE_EVENTS = "message-events"  # streamed messages are refused, or lack what Anthropic's events have
     RESPONSE_EVENTS = "response-events"  # streamed responses lack what OpenAI's events have: numbers, places
     ERROR_SHAPE = "error-shape"  # errors are no error objects, or input errors are 500s
     OPEN_DOOR = "open-door"  # a wrong API key is taken although one was asked for

@@ -162,13 +162,24 @@ async def thinking(patient: Patient) -> Finding:
     plain = await patient.chat("Say only: yes", max_tokens=24)
     if not plain.ok:
         return not_measured(f"{plain.status} {plain.error}")
-    if plain.reasoning or "<think>" in plain.text:
-        return found(Fault.THINKING_SWITCH, "thinks although nobody asked")
-    switch = {"enable_thinking": True}
-    asked = await patient.chat("Say only: yes", max_tokens=48, chat_template_kwargs=switch)
+    if _thinks(plain):
+        off = await patient.chat("Say only: yes", max_tokens=24, chat_template_kwargs=_switch(False))
+        if off.ok and not _thinks(off):
+            return found(Fault.THINKING_SWITCH, "thinks unless a request switches it off")
+        return found(Fault.ALWAYS_THINKS, "thinks although nobody asked, and cannot be switched off")
+    asked = await patient.chat("Say only: yes", max_tokens=48, chat_template_kwargs=_switch(True))
     if asked.ok and "<think>" in asked.text:
         return found(Fault.REASONING_FIELD, "thinking is part of the text")
     return passed("thinks when asked" if asked.reasoning else "")
+
+
+def _thinks(answer: Answer) -> bool:
+    return bool(answer.reasoning) or "<think>" in answer.text
+
+
+def _switch(on: bool) -> dict[str, bool]:
+    """Templates' variable for it."""
+    return {"enable_thinking": on}
 
 
 async def json_schema(patient: Patient) -> Finding:
@@ -212,7 +223,7 @@ PROBES = (
     Probe("stream usage", "include_usage gives usage", (Fault.STREAM_USAGE,), stream_usage),
     Probe("stops", "stop strings end the answer and are no part of it", (Fault.STOP_STRINGS,), stops),
     Probe("clean text", "no end marks in the text", (Fault.LEAKED_END_TOKENS,), leaked_marks),
-    Probe("thinking", "off unless asked for, and in a field of its own", (Fault.THINKING_SWITCH, Fault.REASONING_FIELD), thinking),
+    Probe("thinking", "off unless asked for, and in a field of its own", (Fault.THINKING_SWITCH, Fault.ALWAYS_THINKS, Fault.REASONING_FIELD), thinking),
     Probe("json schema", "response_format json_schema is enforced", (Fault.JSON_SCHEMA,), json_schema),
     Probe("prefix cache", "a prompt seen before costs less, and usage says so", (Fault.CACHED_TOKENS, Fault.NO_PREFIX_CACHE), cached),
 )  # fmt: skip

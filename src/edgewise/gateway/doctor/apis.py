@@ -22,10 +22,12 @@ async def messages(patient: Patient) -> Finding:
     if streamed.status in _ABSENT:
         return _LACKS
     if not streamed.ok:
-        return Finding(note=f"{streamed.status} {streamed.error[:100]}", translated=True)
+        return found(Fault.MESSAGE_EVENTS, f"{streamed.status} {streamed.error[:100]}")
     kinds = [event.get("type") for event in streamed.events]
     if kinds[:1] != ["message_start"] or kinds[-1:] != ["message_stop"] or "message_delta" not in kinds:
-        return Finding(note=f"its events are {', '.join(map(str, kinds[:3]))} ...", translated=True)
+        return found(Fault.MESSAGE_EVENTS, f"its events are {', '.join(map(str, kinds[:3]))} ...")
+    if kinds != streamed.names:
+        return found(Fault.MESSAGE_EVENTS, "events do not have their types as names")
     return passed()
 
 
@@ -52,11 +54,10 @@ async def responses(patient: Patient) -> Finding:
     if streamed.status in _ABSENT:
         return _LACKS
     if not streamed.ok:
-        return Finding(note=f"{streamed.status} {streamed.error[:100]}", translated=True)
+        return found(Fault.RESPONSE_EVENTS, f"{streamed.status} {streamed.error[:100]}")
     kinds = [str(event.get("type")) for event in streamed.events]
-    if kinds[:1] != ["response.created"] or not kinds[-1].startswith(
-        ("response.completed", "response.incomplete")
-    ):
+    ends = kinds[-1:] in (["response.completed"], ["response.incomplete"])
+    if kinds[:1] != ["response.created"] or not ends:
         return found(Fault.RESPONSE_EVENTS, f"its events are {', '.join(kinds[:3])} ...")
     if any("sequence_number" not in event for event in streamed.events):
         return found(Fault.RESPONSE_EVENTS, "events have no sequence_number")
@@ -64,7 +65,7 @@ async def responses(patient: Patient) -> Finding:
 
 
 PROBES = (
-    Probe("messages", "Anthropic's messages are spoken", (), messages),
+    Probe("messages", "Anthropic's messages are spoken", (Fault.MESSAGE_EVENTS,), messages),
     Probe(
         "count tokens", "count_tokens tells what the request then uses", (Fault.COUNT_TOKENS,), count_tokens
     ),

@@ -26,6 +26,7 @@ UNCURED = frozenset(
         Fault.ERROR_SHAPE,
         Fault.OPEN_DOOR,
         Fault.JSON_SCHEMA,
+        Fault.ALWAYS_THINKS,
     )
 )
 """Faults that nothing in front of a server can mend."""

@@ -10,7 +10,7 @@ from edgewise.gateway.shaping.fields import FIELD_STEPS
 from edgewise.gateway.shaping.media import MEDIA_STEPS
 from edgewise.gateway.shaping.messages import MESSAGES_STEPS
 from edgewise.gateway.shaping.past_calls import CALL_STEPS
-from edgewise.gateway.shaping.step import Body, Context, Fetch, Step
+from edgewise.gateway.shaping.step import Body, Context, Step
 from edgewise.gateway.shaping.structured import STRUCTURED_STEPS
 from edgewise.gateway.shaping.thinking import THINKING_STEPS
 from edgewise.gateway.shaping.turns import TURN_STEPS
@@ -40,12 +40,12 @@ class Shaped:
     dropped: tuple[str, ...] = ()
 
 
-def shape(body: Body, api: Api, profile: Profile, *, model: str, fetch: Fetch | None = None) -> Shaped:
+def shape(body: Body, api: Api, profile: Profile, *, model: str) -> Shaped:
     """Apply every rule that the profile asks for. `model`: the name to send, "" to leave it as it is.
 
     Raises InvalidRequestError for what can be passed on in no form.
     """
-    context = Context(profile, api, model, fetch)
+    context = Context(profile, api, model)
     applied = []
     for step in STEPS:
         if step.wanted(profile, api):
@@ -65,12 +65,17 @@ def sound_apis(profile: Profile) -> frozenset[Api]:
     """The APIs of a profile in which its upstream is to be asked: not those in which no shaping could undo a fault.
 
     Edge-LLM hands the input of Anthropic's calls to the template as text, whatever form it came in, and llama-server's responses have events that
-    clients of that API cannot place: both are asked in chats instead.
+    clients of that API cannot place: both are asked in chats instead. Counts that are wrong are asked as answers of one token.
     """
+    faults = profile.faults
     unsound: set[Api] = set()
     if Api.CHAT in profile.apis:
-        if profile.kind is Kind.EDGE_LLM and Fault.STRING_ARGUMENTS in profile.faults:
+        if profile.kind is Kind.EDGE_LLM and Fault.STRING_ARGUMENTS in faults:
             unsound |= {Api.MESSAGES, Api.COUNT_TOKENS}
-        if Fault.RESPONSE_EVENTS in profile.faults:
+        if Fault.MESSAGE_EVENTS in faults:
+            unsound.add(Api.MESSAGES)
+        if Fault.RESPONSE_EVENTS in faults:
             unsound.add(Api.RESPONSES)
+    if Fault.COUNT_TOKENS in faults and not {Api.CHAT, Api.MESSAGES}.isdisjoint(profile.apis):
+        unsound.add(Api.COUNT_TOKENS)
     return profile.apis - unsound

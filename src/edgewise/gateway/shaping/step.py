@@ -12,8 +12,6 @@ from typing import Any
 from edgewise.gateway.profile import Api, Fault, Profile
 
 Body = dict[str, Any]
-Fetch = Callable[[str], str]
-"""A remote address -> a data: URL of what is there. Raises InvalidRequestError."""
 
 
 @dataclass(slots=True)
@@ -23,7 +21,6 @@ class Context:
     profile: Profile
     api: Api
     model: str
-    fetch: Fetch | None = None
     dropped: list[str] = field(default_factory=list)
 
 

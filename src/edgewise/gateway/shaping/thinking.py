@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, assert_never
 
 from edgewise.core.chat import ReasoningOptions
-from edgewise.gateway.profile import Api, Kind, Profile
+from edgewise.gateway.profile import Api, Fault, Kind, Profile
 from edgewise.gateway.shaping.fields import allowed_fields
 from edgewise.gateway.shaping.step import Body, Context, Step, without
 from edgewise.protocols.fields import Fields
@@ -37,12 +37,12 @@ def _in_template(body: Body, options: ReasoningOptions) -> Body:
     return _with_kwargs(body, **values)
 
 
-def _on_edge_llm(body: Body, options: ReasoningOptions) -> Body:
-    """Off by default; the template's variables win over the fields, so where they are given they are what is read."""
+def _on_edge_llm(body: Body, options: ReasoningOptions, *, default: bool) -> Body:
+    """On by `default` or not; the template's variables win over the fields, so where they are given they are what is read."""
     kwargs = body.get("chat_template_kwargs")
     if isinstance(kwargs, dict) and "enable_thinking" in kwargs:
         return body
-    if body.get("enable_thinking", False) == _is_on(options):
+    if body.get("enable_thinking", default) == _is_on(options):
         return body
     body = {**body, "enable_thinking": _is_on(options)}
     if _is_on(options) and options.effort is not None:
@@ -65,15 +65,19 @@ def _switch_chat(body: Body, context: Context) -> Body:
     return changed if allowed is None or written <= allowed else body
 
 
+def _thinks_unasked(context: Context) -> bool:
+    return Fault.THINKING_SWITCH in context.profile.faults
+
+
 def _switched(body: Body, context: Context, options: ReasoningOptions) -> Body:
     match context.profile.kind:
         case Kind.LLAMA | Kind.VLLM:
             return _in_template(body, options)
         case Kind.EDGE_LLM:
             context.dropped += [name for name in _BUDGETS if body.get(name) is not None]
-            return without(_on_edge_llm(body, options), *_FOREIGN)
+            return without(_on_edge_llm(body, options, default=_thinks_unasked(context)), *_FOREIGN)
         case Kind.OPENAI:
-            return _by_effort(body, options)
+            return _in_template(body, options) if _thinks_unasked(context) else _by_effort(body, options)
         case Kind.EDGEWISE:
             return body
         case kind:
@@ -86,17 +90,23 @@ def _switch_messages(body: Body, context: Context) -> Body:
     kind = thinking.get("type") if isinstance(thinking, dict) else None
     match context.profile.kind:
         case Kind.LLAMA | Kind.VLLM:
-            kwargs = body.get("chat_template_kwargs")
-            if isinstance(kwargs, dict) and "enable_thinking" in kwargs:
-                return body
-            is_on = kind in ("enabled", "adaptive")
-            return _with_kwargs(body, enable_thinking=is_on, thinking=is_on)
+            return _messages_template(body, kind)
         case Kind.EDGE_LLM:
             return {**body, "thinking": {"type": "enabled"}} if kind == "adaptive" else body
-        case Kind.EDGEWISE | Kind.OPENAI:
+        case Kind.OPENAI:
+            return _messages_template(body, kind) if _thinks_unasked(context) else body
+        case Kind.EDGEWISE:
             return body
         case other:
             assert_never(other)
+
+
+def _messages_template(body: Body, kind: Any) -> Body:
+    kwargs = body.get("chat_template_kwargs")
+    if isinstance(kwargs, dict) and "enable_thinking" in kwargs:
+        return body
+    is_on = kind in ("enabled", "adaptive")
+    return _with_kwargs(body, enable_thinking=is_on, thinking=is_on)
 
 
 def _is_switched(*apis: Api) -> Any:
