@@ -18,13 +18,14 @@ from typing import Any
 import httpx
 import pytest
 
+from edgewise.checkpoints.settings import settings_from_environment
 from edgewise.cli import main
 from edgewise.core.engines import EngineKind, EngineSpec
 from edgewise.gateway.supervision.client import ControlClient
 from edgewise.manage.engines import Engines
 from edgewise.manage.state import State
 from tests.support.engine_book import free_port, stand_in
-from tests.support.models import model_path
+from tests.support.models import SMOLLM2, model_path
 from tests.support.waiting import wait_until
 
 Run = Callable[..., tuple[object, str, str]]
@@ -212,13 +213,15 @@ def test_logs_are_read_from_their_end_and_followed(run: Run, tmp_path: Path):
 
 @pytest.mark.model
 @pytest.mark.slow
-def test_a_model_of_the_catalog(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_model_of_the_catalog(tmp_path: Path, request: pytest.FixtureRequest):
     """A real engine: loaded by its name, asked through the gateway, unloaded."""
-    model = model_path()
-    monkeypatch.setenv("EDGEWISE_HOME", str(tmp_path))
+    model_path()  # in the store of the person who tests
+    real = settings_from_environment(os.environ).models_dir
+    (tmp_path / "models").symlink_to(real, target_is_directory=True)
+    run: Run = request.getfixturevalue("run")
     with gateway(tmp_path) as (_, url):
-        status, _, err = run("load", str(model), "--context", "1024")
-        assert status == 0, err
+        status, said, err = run("load", SMOLLM2, "--context", "1024")
+        assert status == 0 and f"{SMOLLM2}: ready after" in said, err
         (row,) = map(json.loads, run("ps", "--json")[1].splitlines())
         assert row["state"] == "ready" and row["rss_bytes"] < row["need_bytes"] < 2e9, (
             "what it needs was told from the file"

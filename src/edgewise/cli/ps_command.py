@@ -34,7 +34,7 @@ def command(
     console = Console()
     console.print(table)
     for row in rows:
-        if row["last_error"] and row["state"] != "ready":
+        if row["last_error"]:
             console.print(f"\n{row['last_error']}", markup=False, highlight=False)
             for line in row["last_lines"][-5:]:
                 console.print(f"  | {line}", markup=False, highlight=False)

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute
 
@@ -20,10 +21,12 @@ from edgewise.gateway.fleet import Fleet
 from edgewise.gateway.keys import KeyStore, OpenDoor
 from edgewise.gateway.learning import ProfileStore
 from edgewise.gateway.parts import ForwardOptions, GatewayParts
-from edgewise.gateway.supervision.desk import EngineDesk
 from edgewise.gateway.transport import HttpTransport
 from edgewise.serving.auth import is_loopback
 from edgewise.serving.listening import Announce, Server, bind, print_line, url_of
+
+if TYPE_CHECKING:  # it is for Linux alone
+    from edgewise.gateway.supervision.desk import EngineDesk
 
 logger = logging.getLogger("edgewise.gateway")
 
