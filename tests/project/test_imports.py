@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": {"core", "decoder", "kernels"},
     "serving": {"core", "protocols"},
     "server": {"core", "config", "text", "chat", "protocols", "serving", "engine", "pipeline", "web"},
-    "manage": {"core", "checkpoints", "build", "config", "hardware"},
+    "manage": {"core", "checkpoints", "architectures", "build", "config", "hardware"},
     "web": {"core", "protocols", "serving"},
     "gateway": {"core", "chat", "protocols", "serving"},
 }

@@ -26,7 +26,11 @@ COMMANDS = {
     "unload": "stop an engine",
     "ps": "show the engines that run",
     "logs": "show what engines wrote",
+    "context": "show or set how long conversations may be and how many at once",
+    "install": "have the gateway run now and after every boot",
+    "uninstall": "take back what install did",
     "list": "list the models on this machine and in the catalog",
+    "list-latest": "the newest models that others have published and that fit this machine",
     "rm": "remove a downloaded model",
     "build": "turn a checkpoint into an engine directory",
     "inspect": "show what a model file or engine directory holds",
@@ -48,7 +52,7 @@ def make_app() -> typer.Typer:
         rich_markup_mode=None,
     )
     for name, summary in COMMANDS.items():
-        module = importlib.import_module(f"edgewise.cli.{name}_command")
+        module = importlib.import_module(f"edgewise.cli.{name.replace('-', '_')}_command")
         app.command(name, help=summary[0].upper() + summary[1:] + ".", short_help=summary)(module.command)
     for name, summary in GROUPS.items():
         module = importlib.import_module(f"edgewise.cli.{name}_command")

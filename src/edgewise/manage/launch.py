@@ -16,7 +16,7 @@ from edgewise.checkpoints.settings import StoreSettings
 from edgewise.checkpoints.stored import stored_file, wanted_model
 from edgewise.core.engines import EngineKind, EngineSpec, Launch
 from edgewise.core.errors import ConfigError
-from edgewise.manage.need import need_of
+from edgewise.manage.need import Need, need_of
 from edgewise.manage.presets import Preset, read_presets
 
 DEFAULT_CONTEXT = 32768
@@ -145,6 +145,14 @@ def _edge_llm(spec: EngineSpec, settings: LaunchSettings) -> Launch:
     argv += ["--max-batch-size", str(spec.users)]
     argv += ["--enable-in-flight-batching"] if spec.users > 1 else []
     return _launch(spec, settings, argv, model)
+
+
+def need_of_spec(spec: EngineSpec, settings: LaunchSettings) -> Need | None:
+    """What the model of an engine needs; None where nobody can tell, as for a router. Raises ConfigError for a model that is not here."""
+    if is_router(spec):
+        return None
+    own = spec.kind in (EngineKind.EDGEWISE, EngineKind.LLAMA)
+    return need_of(_model_path(spec, settings) if own else Path(spec.model).expanduser())
 
 
 def _launch(spec: EngineSpec, settings: LaunchSettings, argv: list[str], model: Path) -> Launch:

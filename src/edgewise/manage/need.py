@@ -65,12 +65,12 @@ def _of_gguf(path: Path) -> Need:
             for key, value in metadata.items()
             if key.startswith(f"{architecture}.")
         }
-        return Need(size, _gguf_kv_bytes(values), values.get("context_length"))
+        return Need(size, gguf_kv_bytes(values), values.get("context_length"))
     finally:
         checkpoint.close()
 
 
-def _gguf_kv_bytes(values: Mapping[str, Any]) -> int:
+def gguf_kv_bytes(values: Mapping[str, Any]) -> int:
     """Of one token, all layers. The number of heads may be one for all layers, or a list with 0 for layers that have no cache."""
     layers = int(values["block_count"])
     heads = values.get("attention.head_count_kv", values["attention.head_count"])

@@ -1,0 +1,145 @@
+"""The gateway as a service of this person's systemd: one unit, since the gateway looks after every other process.
+
+Source: systemd.service(5), systemd.exec(5), systemd.resource-control(5), loginctl(1).
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgewise.core.errors import ConfigError, EdgewiseError
+
+UNIT = "edgewise-gateway.service"
+MARK = "# Written by `edgewise install`; `edgewise uninstall` removes it. What is changed here is lost when it is written again."
+_STOP_S = 120  # engines finish their answers first
+
+Runner = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
+
+
+def run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Raises FileNotFoundError for a program that is not there."""
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What the unit runs. `memory_max`: of the gateway and its engines together, as systemd writes sizes; None: no limit."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    memory_max: str | None = None
+
+
+def unit_text(service: Service) -> str:
+    """Engines outlive a gateway that is killed or started again, so only its own process is ended with it; it ends them itself when it stops."""
+    lines = [
+        MARK,
+        "[Unit]",
+        "Description=Edgewise: one address for the models of this machine",
+        "Documentation=https://github.com/edgewise/edgewise",
+        "StartLimitIntervalSec=300",
+        "StartLimitBurst=10",
+        "",
+        "[Service]",
+        "Type=exec",
+        f"ExecStart={' '.join(quoted(word) for word in service.argv)}",
+        "ExecReload=/bin/kill -HUP $MAINPID",
+        *(f"Environment={quoted(f'{name}={value}')}" for name, value in sorted(service.env.items())),
+        "Restart=on-failure",
+        "RestartSec=2",
+        "KillMode=process",
+        f"TimeoutStopSec={_STOP_S}",
+        "LimitNOFILE=65536",
+        "NoNewPrivileges=yes",
+        "UMask=0077",
+        *([f"MemoryMax={service.memory_max}", "MemorySwapMax=0"] if service.memory_max else []),
+        "",
+        "[Install]",
+        "WantedBy=default.target",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def quoted(word: str) -> str:
+    """One word of a command line or an assignment, as a unit file has it: no specifier and no variable is expanded in it."""
+    text = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    text = text.replace("\n", "\\n").replace("\t", "\\t")
+    plain = text and all(c.isalnum() or c in "-_./=:,@+%" for c in text)
+    return text if plain else f'"{text}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Systemd:
+    """This person's systemd. `folder`: where its units lie. `runner` runs its programs."""
+
+    folder: Path
+    user: str
+    runner: Runner = run
+
+    def install(self, service: Service, *, before_restart: Callable[[], None]) -> bool:
+        """Write the unit, have it run now and at every boot. Whether it had to be started anew: it is not where nothing changed.
+
+        `before_restart` runs before a gateway that is running is ended. Raises EdgewiseError where systemd refuses.
+        """
+        self._call(
+            "systemctl", "--user", "daemon-reload"
+        )  # before anything is written: is there a systemd at all?
+        unit, text = self.folder / UNIT, unit_text(service)
+        changed = not unit.exists() or unit.read_text(encoding="utf-8") != text
+        if changed:
+            if unit.exists() and not unit.read_text(encoding="utf-8").startswith(MARK):
+                raise ConfigError(f"{unit} is not ours", hint="move it away first")
+            self.folder.mkdir(parents=True, exist_ok=True)
+            written = unit.with_suffix(".new")
+            written.write_text(text, encoding="utf-8")
+            written.replace(unit)
+            self._call("systemctl", "--user", "daemon-reload")
+        self._call("systemctl", "--user", "enable", UNIT)
+        self._call("loginctl", "enable-linger", self.user)
+        if not changed and self.is_running():
+            return False
+        if self.is_running():
+            before_restart()
+        self._call("systemctl", "--user", "restart", UNIT)
+        return True
+
+    def uninstall(self) -> bool:
+        """Stop the gateway, which ends its engines, and remove what `install` wrote. Whether there was anything."""
+        found = [path for path in sorted(self.folder.glob("*.service")) if _is_ours(path)]
+        for unit in found:
+            self._call("systemctl", "--user", "disable", "--now", unit.name)
+            unit.unlink()
+        if found:
+            self._call("systemctl", "--user", "daemon-reload")
+        return bool(found)
+
+    def is_running(self) -> bool:
+        return self._run("systemctl", "--user", "is-active", "--quiet", UNIT).returncode == 0
+
+    def _call(self, *argv: str) -> None:
+        done = self._run(*argv)
+        if done.returncode != 0:
+            reason = (done.stderr or done.stdout).strip().splitlines()
+            raise EdgewiseError(
+                f"`{' '.join(argv)}` failed: {reason[-1] if reason else f'status {done.returncode}'}"
+            )
+
+    def _run(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        try:
+            return self.runner(argv)
+        except FileNotFoundError:
+            raise EdgewiseError(
+                f"{argv[0]} is not on this machine",
+                hint="without systemd, have your init run: edgewise gateway",
+            ) from None
+
+
+def _is_ours(unit: Path) -> bool:
+    try:
+        return unit.read_text(encoding="utf-8").startswith(MARK)
+    except (OSError, UnicodeDecodeError):
+        return False
