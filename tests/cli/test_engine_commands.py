@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,34 +19,23 @@ import httpx
 import pytest
 
 from edgewise.checkpoints.settings import settings_from_environment
-from edgewise.cli import main
+from edgewise.cli.list_command import _rows as list_rows
+from edgewise.cli.list_command import _state as list_state
 from edgewise.core.engines import EngineKind, EngineSpec
 from edgewise.gateway.supervision.client import ControlClient
 from edgewise.manage.engines import Engines
 from edgewise.manage.state import State
+from tests.support.command_line import Run, command_line
 from tests.support.engine_book import free_port, stand_in
 from tests.support.models import SMOLLM2, model_path
 from tests.support.waiting import wait_until
 
-Run = Callable[..., tuple[object, str, str]]
-
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """The command line, in this process: exit status, output, errors."""
     monkeypatch.setenv("EDGEWISE_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments: str) -> tuple[object, str, str]:
-        monkeypatch.setattr(sys, "argv", ["edgewise", *arguments])
-        status: object = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code or 0
-        return status, *capfd.readouterr()
-
-    return call
+    return command_line(monkeypatch, capfd)
 
 
 @contextlib.contextmanager
@@ -128,6 +117,17 @@ def test_an_engine_from_load_to_forget(run: Run, tmp_path: Path):
         assert run("ps", "--json")[1] == "" and stand_ins(int(port)) == []
 
 
+def test_the_models_of_a_router_are_listed_below_it():
+    spec = EngineSpec("router", EngineKind.LLAMA, "/nowhere/models.ini", 8081)
+    models = [{"name": "org/a", "loaded": True}, {"name": "b", "loaded": False}]
+    rows = [*list_rows([], [spec], {"router": {"state": "ready", "models": models}})]
+    assert [(row["name"], list_state(row)) for row in rows] == [
+        ("router", "loaded"),
+        ("router/org/a", "loaded"),
+        ("router/b", "stopped"),
+    ]
+
+
 @pytest.mark.slow
 def test_a_load_that_fails(run: Run, tmp_path: Path):
     program = str(stand_in(tmp_path))
@@ -153,7 +153,7 @@ def test_a_gateway_killed_at_any_moment(tmp_path: Path):
     ports = {"a": free_port(), "b": free_port()}
     moments = random.Random(4)
     pids: set[int] = set()
-    for round_number in range(5):
+    for round_number in range(4):
         engines = Engines(State(tmp_path), None)  # type: ignore[arg-type]
         if not round_number:
             for name, port in ports.items():

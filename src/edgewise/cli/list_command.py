@@ -21,6 +21,10 @@ _ON_DISK = {"ready": "on disk", "available": "catalog"}
 """What the store says of a model, in the words of the table."""
 
 
+_NOTHING = {"state": None, "num_bytes": 0, "engine_bytes": 0, "path": None, "licence": ""}
+"""What the store says of a model it does not keep."""
+
+
 def command(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object a line")] = False,
     local: Annotated[bool, typer.Option(help="only what is on this machine")] = False,
@@ -51,18 +55,28 @@ def command(
 
 
 def _rows(
-    models: Sequence[StoredModel], specs: Sequence[EngineSpec], running: Mapping[str, Mapping[str, Any]]
+    models: Sequence[StoredModel], specs: Sequence[EngineSpec], rows: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Engines in their order, each with what the store knows of its model; then the models that are no engine's."""
+    """Engines in their order, each with what the store knows of its model, a router's models below it; then the models of no engine."""
     left = {model.name: model for model in models}
     for spec in specs:
         model = next((one for one in models if _is_of(spec, one)), None)
         if model is not None:
             left.pop(model.name, None)
-        state = running[spec.name]["state"] if spec.name in running else "stopped"
+        state = rows[spec.name]["state"] if spec.name in rows else "stopped"
         known = dataclasses.asdict(model) if model else _elsewhere(spec.model)
         about = f"{spec.kind.value}, {spec.model}"
-        yield {**known, "summary": about, "name": spec.name, "engine": state}
+        row = {**known, "summary": about, "name": spec.name, "engine": state}
+        yield row
+        for of_router in rows.get(spec.name, {}).get("models", ()):
+            state = "ready" if of_router["loaded"] else "stopped"
+            yield {
+                **row,
+                **_NOTHING,
+                "name": f"{spec.name}/{of_router['name']}",
+                "engine": state,
+                "summary": "",
+            }
     for model in left.values():
         yield {**dataclasses.asdict(model), "engine": None}
 
@@ -71,13 +85,7 @@ def _elsewhere(model: str) -> dict[str, Any]:
     """A model that the store does not keep: a file, a folder, or a name that only its engine knows."""
     path = Path(model)
     size = path.stat().st_size if path.is_file() else 0
-    return {
-        "state": None,
-        "num_bytes": size,
-        "engine_bytes": 0,
-        "path": path if path.exists() else None,
-        "licence": "",
-    }
+    return {**_NOTHING, "num_bytes": size, "path": path if path.exists() else None}
 
 
 def _is_of(spec: EngineSpec, model: StoredModel) -> bool:

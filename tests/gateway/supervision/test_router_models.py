@@ -53,6 +53,8 @@ async def test_a_model_is_loaded_and_unloaded(machine: Machine, router: tuple[Su
     assert [one["event"] for one in events] == ["room", "starting", "warming", "ready"]
     assert events[0]["need_bytes"] == 35 * GB
     assert script.loads == [("org/large", "POST /models/load")] and script.answered == ["org/large"]
+    listed = [{"name": "small", "loaded": True}, {"name": "org/large", "loaded": True}]
+    assert (await machine.state("router"))["models"] == listed
     await supervisor.load("router/org/large", ignore)
     assert len(script.loads) == 1, "it is there already"
     await supervisor.unload("router/large", ignore)

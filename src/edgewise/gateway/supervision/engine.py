@@ -20,6 +20,7 @@ from edgewise.gateway.supervision.logs import EngineLog
 from edgewise.gateway.supervision.memory import check_floor, check_room, watch_floor
 from edgewise.gateway.supervision.probe import EngineProbe
 from edgewise.gateway.supervision.process import EngineProcess, check_port, start_held
+from edgewise.gateway.supervision.racing import first_of
 from edgewise.gateway.supervision.shop import EngineState, Report, Workshop, described
 
 logger = logging.getLogger("edgewise.gateway")
@@ -232,23 +233,15 @@ class Engine:
         warming = self.state is EngineState.WARMING
         poll_s = self._shop.options.warm_up_poll_s if warming else self._shop.options.memory_poll_s
         floor = watch_floor(self.name, self.launch.keep_free_bytes, self._shop.free, poll_s)
-        tasks = [asyncio.ensure_future(one) for one in (floor, self._died(process), work)]
         try:
-            done, _ = await asyncio.wait(tasks, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        if not done:
+            ended = await first_of(floor, self._died(process), work, limit_s=limit_s)
+        except EngineStartError as error:
+            error.lines = error.lines or tuple(self._log.last_lines())
+            raise
+        if not ended:
             doing = "make its first token" if warming else "answer"
-            raise EngineStartError(
-                f"{self.name} did not {doing} within {limit_s:g} s", lines=self._log.last_lines()
-            )
-        for outcome in outcomes:
-            if isinstance(outcome, EngineStartError):
-                outcome.lines = outcome.lines or tuple(self._log.last_lines())
-            if isinstance(outcome, Exception):
-                raise outcome
+            why = f"{self.name} did not {doing} within {limit_s:g} s"
+            raise EngineStartError(why, lines=self._log.last_lines())
 
     async def _died(self, process: EngineProcess) -> None:
         how = await process.ended()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
@@ -11,6 +10,7 @@ from edgewise.gateway.profile import ModelCard
 from edgewise.gateway.supervision.engine import Engine
 from edgewise.gateway.supervision.errors import EngineStartError
 from edgewise.gateway.supervision.memory import check_floor, check_room, watch_floor
+from edgewise.gateway.supervision.racing import first_of
 from edgewise.gateway.supervision.shop import Report, Workshop
 
 ModelBytes = Callable[[str, str], Awaitable[int]]
@@ -48,19 +48,8 @@ async def load_model(
 async def _guarded(engine: Engine, model: str, shop: Workshop, report: Report) -> None:
     floor_bytes = engine.launch.keep_free_bytes
     floor = watch_floor(model, floor_bytes, shop.free, shop.options.warm_up_poll_s)
-    tasks = [asyncio.ensure_future(one) for one in (floor, _come_up(engine, model, shop, report))]
-    try:
-        done, _ = await asyncio.wait(
-            tasks, timeout=shop.options.start_timeout_s, return_when=asyncio.FIRST_COMPLETED
-        )
-    finally:
-        for task in tasks:
-            task.cancel()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome
-    if not done:
+    come_up = _come_up(engine, model, shop, report)
+    if not await first_of(floor, come_up, limit_s=shop.options.start_timeout_s):
         raise EngineStartError(f"{model} was not loaded within {shop.options.start_timeout_s:g} s")
     check_floor(model, keep_free_bytes=floor_bytes, free_bytes=shop.free())
 

@@ -59,13 +59,14 @@ class Workshop:
 
 
 def described(launch: Launch, state: EngineState) -> dict[str, Any]:
-    """The row of an engine without a process. Sizes in bytes, times in seconds."""
+    """The row of an engine without a process. Sizes in bytes, times in seconds. `models`: of a router, each with a name and `loaded`."""
     return {
         "name": launch.name,
         "kind": launch.kind.value,
         "state": state.value,
         "url": launch.url,
         "router": launch.router,
+        "models": [],
         "pid": None,
         "uptime_s": None,
         "rss_bytes": None,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from edgewise.core.engines import EngineKind, Launch, Ran
 from edgewise.core.errors import ConfigError, EdgewiseError
 from edgewise.gateway.config import UpstreamConfig
-from edgewise.gateway.parts import Transport
+from edgewise.gateway.parts import BrokenReplyError, NotBegunError, Transport
 from edgewise.gateway.supervision.book import EngineBook
 from edgewise.gateway.supervision.engine import Engine
 from edgewise.gateway.supervision.errors import EngineStartError
@@ -164,7 +164,8 @@ class Supervisor:
         for name in dict.fromkeys([*names, *self._engines]):
             engine = self._engines.get(name)
             if engine is not None:
-                rows.append(await asyncio.to_thread(engine.status))
+                row = await asyncio.to_thread(engine.status)
+                rows.append(row | {"models": await self._models(engine)})
                 continue
             try:
                 launch = await self._ask_book(self._book.launch, name)
@@ -175,6 +176,14 @@ class Supervisor:
                     {**described(broken, EngineState.STOPPED), "kind": None, "last_error": error.message}
                 )
         return rows
+
+    async def _models(self, engine: Engine) -> list[dict[str, Any]]:
+        """A router's, each with whether it is loaded."""
+        if not engine.launch.router or engine.state is not EngineState.READY:
+            return []
+        with contextlib.suppress(NotBegunError, BrokenReplyError):
+            return [{"name": card.id, "loaded": card.loaded} for card in await engine.probe.models()]
+        return []
 
     def free_bytes(self) -> int:
         return self._shop.free()
