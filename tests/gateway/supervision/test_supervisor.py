@@ -226,6 +226,45 @@ async def test_two_loads_at_once_are_one_after_the_other(machine: Machine):
     assert [one.name for one in supervisor.upstreams] == ["a", "b"]
 
 
+async def test_one_that_comes_back_does_not_wait_for_a_long_load(machine: Machine):
+    machine.book.put("a")
+    machine.book.put("b", "--never-answer")
+    supervisor = await machine.supervisor()
+    await supervisor.load("a", ignore)
+    loading = asyncio.create_task(supervisor.load("b", ignore))
+
+    async def starting() -> bool:
+        return (await machine.state("b"))["pid"] is not None
+
+    await until(starting)
+    os.kill((await machine.state("a"))["pid"], signal.SIGKILL)
+
+    async def back() -> bool:
+        row = await machine.state("a")
+        return row["state"] == "ready" and row["restarts"] == 1
+
+    await until(back)
+    assert (await machine.state("b"))["state"] == "starting"
+    await supervisor.unload("b", ignore)
+    with pytest.raises(EngineStartError):
+        await loading
+
+
+async def test_an_engine_whose_name_the_configuration_has_runs_hidden(machine: Machine):
+    machine.book.put("a")
+    machine.book.want("a", True)
+    supervisor = await machine.supervisor()
+    supervisor.taken = frozenset({"a"})
+
+    async def ready() -> bool:
+        return (await machine.state("a"))["state"] == "ready"
+
+    await until(ready)
+    await supervisor.unload("a", ignore)
+    with pytest.raises(ConfigError, match="another upstream called 'a'"):
+        await supervisor.load("a", ignore)
+
+
 async def test_other_settings_need_an_unload_first(machine: Machine):
     machine.book.put("a")
     supervisor = await machine.supervisor()

@@ -198,19 +198,25 @@ class Engine:
         return process
 
     async def _in_turn(self) -> EngineProcess:
-        options = self._shop.options
+        """One that ran before need not wait: it had its room, and those who use it wait too."""
+        if self._was_ready:
+            return await self._from_nothing()
         if self._shop.turn.locked():
             self._report("waiting", what="another engine starts")
         async with self._shop.turn:
-            self._check_room()
-            process = await self._start()
-            self._report("starting", pid=process.pid)
-            await self._step(process, self.probe.until_it_answers(), options.start_timeout_s)
-            self.state = EngineState.WARMING
-            self._report("warming", seconds=self._seconds())
-            warm_up = self.probe.warm_up(timeout_s=options.warm_up_timeout_s)
-            await self._step(process, warm_up, options.warm_up_timeout_s)
-            check_floor(self.name, keep_free_bytes=self.launch.keep_free_bytes, free_bytes=self._shop.free())
+            return await self._from_nothing()
+
+    async def _from_nothing(self) -> EngineProcess:
+        options = self._shop.options
+        self._check_room()
+        process = await self._start()
+        self._report("starting", pid=process.pid)
+        await self._step(process, self.probe.until_it_answers(), options.start_timeout_s)
+        self.state = EngineState.WARMING
+        self._report("warming", seconds=self._seconds())
+        warm_up = self.probe.warm_up(timeout_s=options.warm_up_timeout_s)
+        await self._step(process, warm_up, options.warm_up_timeout_s)
+        check_floor(self.name, keep_free_bytes=self.launch.keep_free_bytes, free_bytes=self._shop.free())
         return process
 
     def _check_room(self) -> None:

@@ -206,23 +206,16 @@ class Supervisor:
             launches = await self._launches([*wanted, *self._engines])
             ran = await self._ask_book(self._book.ran)
             await self._drop_others(launches, wanted, ran)
+            missing = [name for name in self._order if name in wanted and name not in self._engines]
             begun = []
-            for name in self._order:
-                if (
-                    name in wanted
-                    and name not in self._engines
-                    and name in launches
-                    and name not in self.taken
-                ):
-                    engine = self._engines[name] = Engine(launches[name], self._shop)
-                    process = (
-                        adopt(ran[name])
-                        if name in ran and ran[name].digest == launches[name].digest
-                        else None
-                    )
-                    restarts(name)
-                    engine.begin(process, insist=True)
-                    begun.append(engine)
+            for name in missing:
+                if (launch := launches.get(name)) is None:
+                    continue
+                restarts(name)
+                engine = self._engines[name] = Engine(launch, self._shop)
+                one = ran.get(name)
+                engine.begin(adopt(one) if one and one.digest == launch.digest else None, insist=True)
+                begun.append(engine)
             return begun
 
     async def _launches(self, names: list[str]) -> dict[str, Launch]:
