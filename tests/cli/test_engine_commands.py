@@ -146,11 +146,20 @@ def test_a_load_that_fails(run: Run, tmp_path: Path):
         assert refused.returncode == 2 and "another gateway looks after the engines" in refused.stderr
 
 
+@pytest.fixture
+def ports() -> Iterator[dict[str, int]]:
+    """Of engines a and b; what still listens there after the test is killed."""
+    chosen = {"a": free_port(), "b": free_port()}
+    yield chosen
+    for port in chosen.values():
+        for pid in stand_ins(port):
+            os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.slow
-def test_a_gateway_killed_at_any_moment(tmp_path: Path):
+def test_a_gateway_killed_at_any_moment(tmp_path: Path, ports: dict[str, int]):
     """What is wanted runs once, and only once, after the next start; what is not does not run; the state file is whole."""
     program = str(stand_in(tmp_path))
-    ports = {"a": free_port(), "b": free_port()}
     moments = random.Random(4)
     pids: set[int] = set()
     for round_number in range(4):
