@@ -9,16 +9,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from edgewise.cli import main
+from edgewise.cli.common import profiles_folder
 from edgewise.core.errors import ConfigError, UpstreamError
+from edgewise.gateway.config import GatewayConfig, UpstreamConfig
 from edgewise.gateway.doctor.examination import PROBES, Report, examine
+from edgewise.gateway.doctor.history import past_call
 from edgewise.gateway.doctor.probe import Verdict
+from edgewise.gateway.keys import OpenDoor
+from edgewise.gateway.parts import ForwardOptions
 from edgewise.gateway.profile import Api, Fault, Kind, Profile
+from edgewise.gateway.profiles import FileProfiles
+from edgewise.gateway.run import Gateway
 from tests.server.conftest import running
 from tests.support.edge_llm_rules import Rules
 from tests.support.edge_llm_server import EdgeLlmServer
+from tests.support.gateway_parts import serving_app
 from tests.support.llama_server import llama_server
 from tests.support.models import CODER_05B, model_path
 from tests.support.pipelines import make_pipeline
@@ -70,6 +79,56 @@ def examined(rules: Rules, **options: Any) -> Report:
         return asyncio.run(examine(server.url, timeout_s=20, **options))
 
 
+SLOW = ("cancel", "keep-alive", "stream usage", "chat")
+"""What takes a server that takes its time, and two probes to which that is no matter."""
+
+
+def examined_slowly(rules: Rules) -> Report:
+    with EdgeLlmServer(rules, window=2048, max_input=1800, token_s=0.004, prefill_s=0.0005) as server:
+        return asyncio.run(examine(server.url, timeout_s=20, silence_s=0.3, only=SLOW))
+
+
+def test_a_slow_server_without_faults():
+    assert {row.verdict for row in examined_slowly(Rules.none()).rows} == {Verdict.PASS}
+
+
+@pytest.mark.parametrize(
+    ("switch", "found"),
+    [
+        ("never_cancels", {"cancel": Fault.NO_CANCEL}),
+        ("silent_prefill", {"keep-alive": Fault.SILENT_PREFILL}),
+        ("no_stream_usage", {"stream usage": Fault.STREAM_USAGE}),
+    ],
+)
+def test_faults_that_take_time_are_found_by_their_own_probes(switch: str, found: dict[str, Fault]):
+    report = examined_slowly(Rules.none().with_(**{switch: True}))
+    assert faults(report) == found
+    assert {row.verdict for row in report.rows if row.probe.name not in found} == {Verdict.PASS}
+
+
+def test_a_server_that_refuses_tools_is_said_to_and_what_needs_them_is_not_measured():
+    report = examined(Rules.none().with_(auto_choice_needs_flag=True))
+    assert faults(report) == {"tools": Fault.TOOLS_REFUSED} and report.broken
+    rows = {row.probe.name: row for row in report.rows}
+    assert "--enable-auto-tool-choice" in rows["tools"].finding.note
+    needing = {probe.name for probe in PROBES if probe.with_tools}
+    assert needing == {"arguments", "required", "calls", "parallel", "streamed calls"}
+    assert {rows[name].verdict for name in needing} == {Verdict.NOT_MEASURED}
+    assert {rows[name].verdict for name in ("named", "none")} == {Verdict.PASS}
+    presumed = {Fault.STRING_ARGUMENTS, Fault.REQUIRED_CHOICE}
+    assert presumed <= report.profile.faults, "what is presumed of its kind stays"
+
+
+def test_a_server_that_answers_no_chat_is_asked_nothing_more():
+    with EdgeLlmServer(Rules.none()) as server:
+        server.busy = True
+        report = asyncio.run(examine(server.url, only=["late system", "cancel"]))
+    verdicts = {row.probe.name: row.verdict for row in report.rows}
+    unmeasured = dict.fromkeys(("late system", "cancel"), Verdict.NOT_MEASURED)
+    assert verdicts == {"chat": Verdict.BROKEN, **unmeasured}
+    assert report.num_requests == 1 and "429" in report.rows[0].finding.note
+
+
 def faults(report: Report) -> dict[str, Fault]:
     return {row.probe.name: fault for row in report.rows for fault in row.finding.faults}
 
@@ -78,7 +137,7 @@ def test_a_server_without_faults():
     report = examined(Rules.none())
     assert not faults(report) and not report.broken
     unmeasured = {row.probe.name for row in report.rows if row.verdict is Verdict.NOT_MEASURED}
-    assert unmeasured == {"auth"}
+    assert unmeasured == {"auth", "cancel", "keep-alive"}
     translated = {row.probe.name for row in report.rows if row.verdict is Verdict.SHAPED}
     assert translated == {"responses"}, "Edge-LLM has none"
     assert report.num_requests < 50
@@ -98,7 +157,8 @@ def test_rules_that_break_nothing_are_not_blamed(switch: str):
 
 def test_every_probe_can_fail():
     found = {name for each in SWITCHES.values() for name in each}
-    assert {probe.name for probe in PROBES} - found == {"auth", "responses"}, "tested below"
+    elsewhere = {"auth", "responses", "cancel", "keep-alive", "chat", "tools"}
+    assert {probe.name for probe in PROBES} - found == elsewhere, "tested below or above"
 
 
 @pytest.mark.parametrize("open_door", [False, True])
@@ -186,3 +246,32 @@ def test_a_real_llama_server():
     assert report.profile.kind is Kind.LLAMA
     assert Fault.RESPONSE_EVENTS in report.profile.faults and Api.RESPONSES not in report.profile.apis
     assert not {Fault.STRING_ARGUMENTS, Fault.UNKNOWN_FIELDS, Fault.MODEL_NAME} & report.profile.faults
+
+
+def test_what_was_found_shapes_the_gateways_upstream_of_that_name(
+    run: Callable[..., tuple[object, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """From the command to the request that the server gets: the doctor's word replaces what is presumed of the kind."""
+    monkeypatch.setenv("EDGEWISE_HOME", str(tmp_path))
+    system = {"role": "system", "content": "Be brief."}
+    body = {"messages": [*past_call('{"path": "a"}'), system], "model": "m"}
+    with EdgeLlmServer(Rules.none().with_(late_system_raises=True)) as server:
+        found = ("late system", "several system", "arguments")
+        status, _, err = run(
+            server.url, "--for", "qwen", *(word for name in found for word in ("--only", name))
+        )
+        assert not status and "qwen" in err and str(tmp_path) in err
+        config = GatewayConfig(
+            upstreams=tuple(UpstreamConfig(name, server.url) for name in ("qwen", "another"))
+        )
+        gateway = Gateway(
+            lambda: config, ForwardOptions(), keys=OpenDoor(), profiles=FileProfiles(profiles_folder())
+        )
+        with serving_app(gateway.app) as url:
+            for name in ("qwen", "another"):
+                answer = httpx.post(f"{url}/v1/chat/completions", json={**body, "model": name}, timeout=20)
+                assert answer.status_code == 200, answer.text
+            (_, examined), (_, presumed) = server.requests[-2:]
+    assert [one["role"] for one in examined["messages"]] == ["system", "user", "assistant", "tool"]
+    arguments = [one["messages"][2]["tool_calls"][0]["function"]["arguments"] for one in (examined, presumed)]
+    assert arguments == ['{"path": "a"}', {"path": "a"}]

@@ -90,6 +90,20 @@ def progress_bar(quiet: bool = False) -> Iterator[ProgressCallback]:
         yield report
 
 
+def profiles_folder() -> Path:
+    """Where the doctor keeps what it found of the gateway's upstreams."""
+    return store_settings().data_dir / "profiles"
+
+
 def store_settings() -> StoreSettings:
     """Where models are kept and fetched from, as the environment says."""
     return settings_from_environment(os.environ)
+
+
+def checked_search_url(url: str | None) -> str | None:
+    """What --search-url says. Raises ConfigError for what is no address."""
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"--search-url must be an http address, got {url!r}", hint="for example http://127.0.0.1:8888"
+        )
+    return url

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgewise.cli.common import profiles_folder
 from edgewise.cli.serve_command import environment_keys
 
 if TYPE_CHECKING:
@@ -23,10 +24,12 @@ def command(
     only: Annotated[list[str] | None, typer.Option(metavar="PROBE", help="run only this probe (repeatable)", show_default=False)] = None,
     timeout: Annotated[float, typer.Option(min=1.0, help="seconds for each request")] = 60.0,
     strict: Annotated[bool, typer.Option("--strict", help="exit with 1 also for what works only after shaping")] = False,
-    profile: Annotated[Path | None, typer.Option(help="write the profile here that the gateway loads", show_default=False)] = None,
+    for_: Annotated[str | None, typer.Option("--for", metavar="NAME", help="keep what was found for the gateway's upstream of this name", show_default=False)] = None,
+    profile: Annotated[Path | None, typer.Option(help="write what was found here", show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:  # fmt: skip
     from edgewise.gateway.doctor.examination import examine
+    from edgewise.gateway.profiles import FileProfiles
 
     if "://" not in url:
         url = f"http://{url}"
@@ -42,6 +45,9 @@ def command(
     )
     if profile is not None:
         profile.write_text(json.dumps(report.profile.to_json(), indent=2) + "\n")
+    if for_ is not None:
+        kept = FileProfiles(profiles_folder()).save(for_, report.profile)
+        print(f"The gateway's upstream {for_} is shaped by {kept} from now on", file=sys.stderr)
     if as_json:
         print(json.dumps(_as_json(report), indent=2))
     else:

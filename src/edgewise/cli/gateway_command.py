@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgewise.cli.common import setup_logging, store_settings
+from edgewise.cli.common import profiles_folder, setup_logging, store_settings
 from edgewise.cli.engine_parts import engine_names, gateway_desk
 from edgewise.cli.serve_command import environment_keys
 from edgewise.core.errors import ConfigError
@@ -36,6 +36,8 @@ def command(
     allowed_host: Annotated[list[str] | None, typer.Option(help="answer only this Host (repeatable); any by default")] = None,
     root_path: Annotated[str, typer.Option(help="path below which a proxy has put the gateway")] = "",
     keep_free_gb: Annotated[float | None, typer.Option(min=0.0, help="memory that must stay free on the machine when an engine is loaded, GB", show_default="a sixteenth, at most 8.6")] = None,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="browsers get the chat page at /")] = True,
+    search_url: Annotated[str | None, typer.Option(help="a SearXNG whose JSON is switched on: the page can search the web", show_default=False)] = None,
     drain_timeout_s: Annotated[float, typer.Option(min=0.0, help="running answers get this long when the gateway stops")] = 30.0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
 ) -> None:  # fmt: skip
@@ -44,6 +46,7 @@ def command(
     from edgewise.gateway.profiles import FileProfiles
     from edgewise.gateway.run import Listening, serve
     from edgewise.manage.keys import KeyBook
+    from edgewise.web import SearchSettings, web_routes
 
     setup_logging(log_level)
     aliases = dict(_alias_of(text) for text in alias or ())
@@ -62,6 +65,9 @@ def command(
         return _configuration(engine or [], config, aliases, given, engine_names(store))
 
     keys = tuple(api_key or ()) or environment_keys()
+    search = SearchSettings(
+        checked_search_url(search_url), max_body_bytes=max_body_mb << 20, keep_alive_s=keep_alive_s
+    )
     with gateway_desk(store, keep_free_gb, needed=not (engine or config)) as desk:
         serve(
             load,
@@ -77,9 +83,16 @@ def command(
             ),
             listening=Listening(host, port, drain_timeout_s, log_level),
             keys=StaticKeys(keys) if keys else KeyBook(data_dir),
-            profiles=FileProfiles(data_dir / "profiles"),
+            profiles=FileProfiles(profiles_folder()),
+            routes=web_routes(_greeting, search, page=page),
             desk=desk,
         )
+
+
+def _greeting(request: object) -> str:
+    from edgewise import __version__
+
+    return f"Edgewise {__version__}: a gateway.\n"
 
 
 def _configuration(

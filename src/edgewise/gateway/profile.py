@@ -37,6 +37,8 @@ class Kind(StrEnum):
 class Fault(StrEnum):
     """What is wrong with an upstream for agent use, as the doctor names it. A fault without a cure is only reported."""
 
+    NO_CHAT = "no-chat"  # a plain chat gets no answer
+    TOOLS_REFUSED = "tools-refused"  # a request with tools and a free choice is refused
     STRING_ARGUMENTS = "string-arguments"  # calls in history whose arguments are text render empty
     OBJECT_ARGUMENTS = "object-arguments"  # ... whose arguments are objects are refused
     LATE_SYSTEM = "late-system"  # a system message after the first turn is refused

@@ -75,7 +75,7 @@ async def free_call(patient: Patient) -> Finding:
     """A call of the model's own accord: read as one, with arguments that are JSON."""
     answer = await patient.chat(_CALL, tools=[WRITE], max_tokens=_CALL_TOKENS)
     if not answer.ok:
-        return found(Fault.LEAKED_TOOL_MARKUP, f"{answer.status} {answer.error}")
+        return not_measured(f"{answer.status} {answer.error}")
     if not answer.calls:
         if _CALL_MARKUP.search(answer.text):
             return found(Fault.LEAKED_TOOL_MARKUP, f"the call came as text: {answer.text[:60]!r}")
@@ -107,7 +107,7 @@ async def call_stream(patient: Patient) -> Finding:
     body = patient.chat_body(_CALL, tools=[WRITE], max_tokens=_CALL_TOKENS)
     streamed = await patient.stream(Api.CHAT.value, body)
     if not streamed.ok:
-        return found(Fault.CALL_INDICES, f"{streamed.status} {streamed.error[:100]}")
+        return not_measured(f"{streamed.status} {streamed.error[:100]}")
     pieces = [
         piece
         for event in streamed.events
@@ -214,12 +214,12 @@ async def cached(patient: Patient) -> Finding:
 
 
 PROBES = (
-    Probe("required", "tool_choice required is enforced", (Fault.REQUIRED_CHOICE,), required),
+    Probe("required", "tool_choice required is enforced", (Fault.REQUIRED_CHOICE,), required, with_tools=True),
     Probe("named", "a named tool is called", (Fault.NAMED_CHOICE,), named),
     Probe("none", "tool_choice none is heeded", (Fault.NONE_CHOICE,), none),
-    Probe("calls", "calls come as calls", (Fault.LEAKED_TOOL_MARKUP,), free_call),
-    Probe("parallel", "parallel_tool_calls false is heeded", (Fault.PARALLEL_CALLS,), parallel),
-    Probe("streamed calls", "streamed calls have indices and ids", (Fault.CALL_INDICES,), call_stream),
+    Probe("calls", "calls come as calls", (Fault.LEAKED_TOOL_MARKUP,), free_call, with_tools=True),
+    Probe("parallel", "parallel_tool_calls false is heeded", (Fault.PARALLEL_CALLS,), parallel, with_tools=True),
+    Probe("streamed calls", "streamed calls have indices and ids", (Fault.CALL_INDICES,), call_stream, with_tools=True),
     Probe("stream usage", "include_usage gives usage", (Fault.STREAM_USAGE,), stream_usage),
     Probe("stops", "stop strings end the answer and are no part of it", (Fault.STOP_STRINGS,), stops),
     Probe("clean text", "no end marks in the text", (Fault.LEAKED_END_TOKENS,), leaked_marks),

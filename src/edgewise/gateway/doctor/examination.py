@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 import httpx
 
 from edgewise.core.errors import ConfigError, UpstreamError
 from edgewise.gateway.config import GatewayConfig, UpstreamConfig
-from edgewise.gateway.doctor import answers, apis, history, requests
-from edgewise.gateway.doctor.patient import Patient
+from edgewise.gateway.doctor import answers, apis, basics, history, manners, requests
+from edgewise.gateway.doctor.patient import SILENCE_S, Patient
 from edgewise.gateway.doctor.probe import Finding, Probe, Verdict, not_measured
 from edgewise.gateway.fleet import Fleet
 from edgewise.gateway.profile import ModelCard, Profile
 from edgewise.gateway.shaping.request import sound_apis
 from edgewise.gateway.transport import HttpTransport
 
-PROBES: tuple[Probe, ...] = (*history.PROBES, *requests.PROBES, *answers.PROBES, *apis.PROBES)
+PROBES: tuple[Probe, ...] = (
+    *basics.PROBES,
+    *history.PROBES,
+    *requests.PROBES,
+    *answers.PROBES,
+    *apis.PROBES,
+    *manners.PROBES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +67,11 @@ async def examine(
     model: str | None = None,
     only: Sequence[str] = (),
     timeout_s: float = 60.0,
+    silence_s: float = SILENCE_S,
     progress: Callable[[Row], None] | None = None,
 ) -> Report:
-    """Ask a server everything. `only`: names of probes. `progress` gets each row as it is found.
+    """Ask a server everything. `only`: names of probes. `silence_s`: a stream should not be silent for longer. `progress` gets each row as
+    it is found.
 
     Raises ConfigError for a probe that is none, UpstreamError where nobody answers.
     """
@@ -73,12 +82,17 @@ async def examine(
     card = _card(learned, model)
     rows: list[Row] = []
     async with Patient(
-        url, key=key, model=card.id, window=card.max_input or card.window, timeout_s=timeout_s
+        url,
+        key=key,
+        model=card.id,
+        window=card.max_input or card.window,
+        timeout_s=timeout_s,
+        silence_s=silence_s,
     ) as patient:
-        for probe in chosen:
-            rows.append(Row(probe, await _run(probe, patient)))
+        async for row in _rows(chosen, patient):
+            rows.append(row)
             if progress is not None:
-                progress(rows[-1])
+                progress(row)
         took_s = time.monotonic() - began
         return Report(url, card.id, _profile(learned, rows), tuple(rows), patient.num_requests, took_s)
 
@@ -89,6 +103,26 @@ def _chosen(only: Sequence[str]) -> tuple[Probe, ...]:
         if name not in known:
             raise ConfigError(f"there is no probe {name!r}", hint=f"there are: {', '.join(known)}")
     return tuple(probe for probe in PROBES if not only or probe.name in only)
+
+
+async def _rows(chosen: Sequence[Probe], patient: Patient) -> AsyncIterator[Row]:
+    """Each probe's row. What others rest on is asked in any case, and shown if it is wanted or wrong."""
+    no_chat = no_tools = ""
+    for probe in PROBES:
+        basic = probe is basics.CHAT or (probe is basics.TOOLS and any(one.with_tools for one in chosen))
+        if probe not in chosen and not basic:
+            continue
+        if no_chat or (no_tools and probe.with_tools):
+            finding = not_measured(no_chat or no_tools)
+        else:
+            finding = await _run(probe, patient)
+        bad = finding.verdict is Verdict.BROKEN
+        if probe is basics.CHAT and bad:
+            no_chat = "a plain chat is not answered"
+        if probe is basics.TOOLS and bad:
+            no_tools = "requests with tools are refused"
+        if probe in chosen or bad:
+            yield Row(probe, finding)
 
 
 async def _learn(url: str, key: str | None) -> Profile:

@@ -29,9 +29,11 @@ _USER = {"role": "user", "content": "What is the capital of France?"}
 async def arguments(patient: Patient) -> Finding:
     """The same history twice, its call's arguments as text and as an object: the prompts must cost the same."""
     as_text, as_object = [
-        await patient.chat(_past_call(given), tools=[WRITE], max_tokens=1)
+        await patient.chat(past_call(given), tools=[WRITE], max_tokens=1)
         for given in (json.dumps(_ARGUMENTS), _ARGUMENTS)
     ]
+    if not (as_text.ok or as_object.ok):
+        return not_measured(f"a past call is refused in either form: {_said(as_text)}")
     if not as_text.ok:
         return found(Fault.STRING_ARGUMENTS, f"arguments as text: {_said(as_text)}")
     if not as_object.ok:
@@ -47,7 +49,7 @@ async def arguments(patient: Patient) -> Finding:
     return passed(counts)
 
 
-def _past_call(given: Any) -> list[dict[str, Any]]:
+def past_call(given: Any) -> list[dict[str, Any]]:
     call = {"id": "call_1", "type": "function", "function": {"name": "write_file", "arguments": given}}
     return [
         {"role": "user", "content": "Create fizz.py."},
@@ -81,7 +83,7 @@ def _said(answer: Answer) -> str:
 
 
 PROBES = (
-    Probe("arguments", "past calls keep their arguments, as text or object", (Fault.STRING_ARGUMENTS, Fault.OBJECT_ARGUMENTS), arguments),
+    Probe("arguments", "past calls keep their arguments, as text or object", (Fault.STRING_ARGUMENTS, Fault.OBJECT_ARGUMENTS), arguments, with_tools=True),
     Probe("late system", "a system message may come late", (Fault.LATE_SYSTEM,), late_system),
     Probe("several system", "there may be several system messages", (Fault.SEVERAL_SYSTEM,), several_system),
     Probe("developer", "the role developer is known", (Fault.DEVELOPER_ROLE,), developer),

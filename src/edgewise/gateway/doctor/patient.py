@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import httpx
 
@@ -14,6 +15,9 @@ from edgewise.gateway.profile import Api
 from edgewise.protocols.sse import SseParser
 
 MAX_TOKENS = 16  # of an answer, unless a probe needs more
+SILENCE_S = (
+    15.0  # a stream should not be silent for longer: coding tools and proxies give up after a minute or less
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +80,31 @@ class Streamed:
         return self.status == 200
 
 
+class Arrival(NamedTuple):
+    """A piece of a stream, and when it came by `time.monotonic`."""
+
+    at_s: float
+    piece: bytes
+
+
 class Patient:
     """Use as an async context manager. `num_requests` counts what it was asked."""
 
     def __init__(
-        self, url: str, *, key: str | None, model: str, window: int | None, timeout_s: float
+        self,
+        url: str,
+        *,
+        key: str | None,
+        model: str,
+        window: int | None,
+        timeout_s: float,
+        silence_s: float = SILENCE_S,
     ) -> None:
         headers = {"authorization": f"Bearer {key}", "x-api-key": key} if key else {}
         self.key = key
         self.model = model
         self.window = window
+        self.silence_s = silence_s
         self.num_requests = 0
         self._client = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_s)
 
@@ -135,6 +154,23 @@ class Patient:
                 if stop_after is not None and len(streamed.events) >= stop_after:
                     return streamed
         return streamed
+
+    async def get(self, path: str) -> httpx.Response:
+        return await self._client.get(path)
+
+    async def arrivals(
+        self, body: dict[str, Any], *, until: Callable[[bytes], bool]
+    ) -> AsyncIterator[Arrival]:
+        """The pieces of a streamed chat with their times, the request's own first; the connection is closed after the one `until` is true of."""
+        self.num_requests += 1
+        yield Arrival(time.monotonic(), b"")
+        async with self._client.stream("POST", Api.CHAT.value, json={**body, "stream": True}) as reply:
+            if reply.status_code != 200:
+                return
+            async for piece in reply.aiter_bytes():
+                yield Arrival(time.monotonic(), piece)
+                if until(piece):
+                    return
 
     async def seconds_of(self, content: str) -> tuple[float, Answer]:
         began = time.monotonic()

@@ -19,6 +19,8 @@ class Verdict(StrEnum):
 
 UNCURED = frozenset(
     (
+        Fault.NO_CHAT,
+        Fault.TOOLS_REFUSED,
         Fault.OVERFLOW,
         Fault.NO_CANCEL,
         Fault.NO_PREFIX_CACHE,
@@ -64,9 +66,13 @@ def not_measured(note: str) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """`about`: what is right, in a few words. `looks_for`: the faults it can find; those are its to say and nobody else's."""
+    """`about`: what is right, in a few words. `looks_for`: the faults it can find; those are its to say and nobody else's.
+
+    `with_tools`: it asks with tools and a free choice, so it can tell nothing of a server that refuses those.
+    """
 
     name: str
     about: str
     looks_for: tuple[Fault, ...]
     run: Callable[[Patient], Awaitable[Finding]]
+    with_tools: bool = False
