@@ -111,7 +111,7 @@ def test_an_open_breaker_leaves_an_upstream_out_at_once():
 
 
 def test_no_upstream_at_all():
-    with pytest.raises(OverloadedError, match="no upstream"):
+    with pytest.raises(OverloadedError, match="no engine is loaded"):
         router().routes("m")
 
 
@@ -120,6 +120,16 @@ def test_replicas_may_know_the_model_by_different_names():
     b = upstream("b", ModelCard("Qwen/Qwen3", ("qwen3",)))
     assert sorted(found(router(a, b), "qwen3")) == [("a", "qwen3"), ("b", "Qwen/Qwen3")]
     assert sorted(found(router(a, b), "q")) == [("a", "qwen3"), ("b", "Qwen/Qwen3")]
+
+
+def test_a_replica_that_is_named_answers_itself_while_it_can():
+    a, b = upstream("a", "m"), upstream("b", "m")
+    table = router(a, b, aliases={"second": "b"})
+    for conversation in CONVERSATIONS[:20]:
+        assert found(table, "a", conversation) == [("a", "m"), ("b", "m")]
+        assert found(table, "second", conversation) == [("b", "m"), ("a", "m")]
+    a.answers = False
+    assert found(table, "a") == [("b", "m")]
 
 
 def first_choices(replicas: Sequence[Upstream]) -> dict[str, str]:

@@ -58,7 +58,10 @@ class Router:
             if self._config.strict_model_names and name:
                 raise self._unknown(name)
             found = self._of_default()
-        return self._available(found, affinity)
+        routes = self._available(found, affinity)
+        return sorted(
+            routes, key=lambda route: route.upstream.name != name
+        )  # who is named answers, if it can
 
     def _named(self, name: str) -> list[Route]:
         """The upstream of that name and its model's replicas."""
