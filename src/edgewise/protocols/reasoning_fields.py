@@ -16,11 +16,25 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _UNLIMITED = -1
 _BUDGETS = ("thinking_token_budget", "thinking_budget", "reasoning_budget", "thinking_budget_tokens")
 """vLLM's name, DashScope's, and llama.cpp's two."""
+_NAMES = frozenset(
+    (
+        "chat_template_kwargs",
+        "thinking",
+        "reasoning",
+        "reasoning_effort",
+        "enable_thinking",
+        "include_reasoning",
+        *_BUDGETS,
+    )
+)
+"""Every field that is looked at: most requests have none of them."""
 _TYPES: dict[str, bool | None] = {"enabled": True, "adaptive": True, "disabled": False, "auto": None}
 
 
 def read_reasoning(fields: Fields) -> ReasoningOptions:
     """What a request of any OpenAI-shaped API wants of thinking. Raises InvalidRequestError."""
+    if _NAMES.isdisjoint(fields.data):
+        return ReasoningOptions()
     kwargs = fields.object("chat_template_kwargs") or Fields({})
     thinking = _thinking(fields)
     reasoning = fields.object("reasoning") or Fields({})

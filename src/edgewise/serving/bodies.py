@@ -42,7 +42,8 @@ async def read_body(request: Request, *, max_bytes: int, timeout_s: float) -> by
 
 async def _receive(request: Request, timeout_s: float) -> Any:
     try:
-        return await asyncio.wait_for(request.receive(), timeout_s)
+        async with asyncio.timeout(timeout_s):  # wait_for would make a task of each piece
+            return await request.receive()
     except TimeoutError:
         raise HttpError(
             408, f"The request's body stopped coming for {timeout_s:g} s.", code="body_timeout"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from edgewise.gateway.profile import Api, Fault, Kind, Profile
@@ -47,18 +48,27 @@ def shape(body: Body, api: Api, profile: Profile, *, model: str) -> Shaped:
     """
     context = Context(profile, api, model)
     applied = []
-    for step in STEPS:
-        if step.wanted(profile, api):
-            changed = step.apply(body, context)
-            if changed is not body:
-                applied.append(step.name)
-                body = changed
+    for step in _steps_for(profile.kind, profile.faults, profile.fields.get(api), api):
+        changed = step.apply(body, context)
+        if changed is not body:
+            applied.append(step.name)
+            body = changed
     return Shaped(body, tuple(applied), tuple(dict.fromkeys(context.dropped)))
+
+
+@functools.lru_cache(256)
+def _steps_for(
+    kind: Kind, faults: frozenset[Fault], fields: frozenset[str] | None, api: Api
+) -> tuple[Step, ...]:
+    """The rules of an upstream: they depend on nothing else of its profile, and requests to one are many."""
+    profile = Profile(kind, fields={} if fields is None else {api: fields}, faults=faults)
+    return tuple(step for step in STEPS if step.wanted(profile, api))
 
 
 def touches_request(profile: Profile, api: Api) -> bool:
     """Whether any rule looks at requests of this API to this upstream, beyond the model's name."""
-    return any(step.wanted(profile, api) for step in STEPS if step.name != "model-name")
+    steps = _steps_for(profile.kind, profile.faults, profile.fields.get(api), api)
+    return any(step.name != "model-name" for step in steps)
 
 
 def sound_apis(profile: Profile) -> frozenset[Api]:

@@ -7,6 +7,7 @@ llama-server `grammar` and `json_schema`.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any, assert_never
 
 from edgewise.core.grammar import OutputFormat
@@ -17,12 +18,12 @@ from edgewise.protocols.fields import Fields
 from edgewise.protocols.structured import read_output_format
 
 _GUIDED = ("guided_json", "guided_json_object", "guided_regex", "guided_choice", "guided_grammar")
-_NAMES = ("structured_outputs", "guided_decoding", *_GUIDED, "grammar", "json_schema")
+_NAMES = frozenset(("structured_outputs", "guided_decoding", *_GUIDED, "grammar", "json_schema"))
 _SCHEMAS = ("json_object", "json_schema")
 _EDGE_LLM_WORDS = {"regex": "regex", "choice": "choice", "gbnf": "ebnf", "structural_tag": "structural_tag"}
 
 
-def _own_words(kind: Kind) -> tuple[str, ...]:
+def _own_words(kind: Kind) -> Collection[str]:
     match kind:
         case Kind.EDGE_LLM:
             return ("guided_decoding",)
@@ -60,9 +61,12 @@ def _said(kind: Kind, output: OutputFormat) -> dict[str, Any] | None:
 
 
 def _reword(body: Body, context: Context) -> Body:
+    if _NAMES.isdisjoint(body):
+        return body
     kind = context.profile.kind
+    own = _own_words(kind)
     foreign = [
-        name for name in _NAMES if name not in _own_words(kind) and body.get(name) not in (None, "", [])
+        name for name in body if name in _NAMES and name not in own and body[name] not in (None, "", [])
     ]
     if not foreign:
         return body
