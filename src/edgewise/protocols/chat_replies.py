@@ -8,7 +8,7 @@ read and no text is lost. A stream that ends without its end is a Failed.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ import orjson
 from edgewise.core.chat import ChatEvent, Failed, Finish, PartDelta, PartEnd, PartKind, PartStart
 from edgewise.core.errors import UpstreamError
 from edgewise.core.requests import Usage
-from edgewise.protocols.sse import SseEvent
+from edgewise.protocols.reply_parser import ReplyParser, cut_off
 
 _REASONS = {
     "stop": "stop",
@@ -135,8 +135,8 @@ class _Choice:
         function = piece.get("function") or piece.get("custom") or {}
         if "custom" in piece:
             call.kind = "custom_call"
-        call.id = call.id or piece.get("id") or ""
-        call.name = call.name or function.get("name") or ""
+        call.id = call.id or str(piece.get("id") or "")
+        call.name = call.name or str(function.get("name") or "")
         arguments = function.get("arguments")
         if arguments is None:
             arguments = function.get("input")
@@ -190,43 +190,26 @@ class _Choice:
             yield PartDelta(self.number, text)
 
 
-class StreamParser:
+class StreamParser(ReplyParser):
     """Events of a streamed chat completion -> chat events. One per reply."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._choices: dict[int, _Choice] = {}
         self._usage: Usage | None = None
-        self._over = False
-        self.model = ""  # the name the upstream answers under
 
-    def feed(self, event: SseEvent) -> list[ChatEvent]:
-        if self._over:
-            return []
-        if event.data.strip() == b"[DONE]":
-            return self._end()
-        try:
-            chunk = orjson.loads(event.data)
-        except orjson.JSONDecodeError:
-            return self._fail(
-                UpstreamError("The upstream sent an event that is not JSON.", code="upstream_broken")
-            )
-        if not isinstance(chunk, dict):
-            return []
-        if chunk.get("error") or event.name == "error":
-            return self._fail(read_error(chunk.get("error") or chunk))
-        return list(self._read(chunk))
+    def _end_mark(self) -> Iterable[ChatEvent]:
+        return self._end()
 
-    def close(self) -> list[ChatEvent]:
-        """The stream has ended. A choice without a finish was cut off."""
-        if self._over:
-            return []
-        if self._choices and all(choice.finish for choice in self._choices.values()):
-            return self._end()
-        return self._fail(
-            UpstreamError("The upstream's answer ended before it was complete.", code="upstream_broken")
-        )
+    def _end_of_stream(self) -> Iterable[ChatEvent]:
+        """A choice without a finish was cut off."""
+        whole = self._choices and all(choice.finish for choice in self._choices.values())
+        return self._end() if whole else self._fail(cut_off())
 
-    def _read(self, chunk: Mapping[str, Any]) -> Iterator[ChatEvent]:
+    def _read(self, chunk: Mapping[str, Any], name: str = "") -> Iterator[ChatEvent]:
+        if chunk.get("error") or name == "error":
+            yield from self._fail(read_error(chunk.get("error") or chunk))
+            return
         self.model = chunk.get("model") or self.model
         self._usage = read_usage(chunk) or self._usage
         for raw in chunk.get("choices") or ():
@@ -254,16 +237,12 @@ class StreamParser:
             events.append(Finish(choice.number, reason, usage, matched))
         return events
 
-    def _fail(self, error: UpstreamError) -> list[ChatEvent]:
-        self._over = True
-        return [Failed(error)]
-
 
 def _read_delta(choice: _Choice, delta: Mapping[str, Any]) -> Iterator[ChatEvent]:
     thought = next((delta[name] for name in _THOUGHTS if isinstance(delta.get(name), str)), "")
     yield from choice.text("reasoning", thought)
     yield from choice.text("text", _content_text(delta.get("content")))
-    yield from choice.text("text", delta.get("refusal") or "")
+    yield from choice.text("text", _content_text(delta.get("refusal")))
     for piece in delta.get("tool_calls") or ():
         yield from choice.call(piece)
     if legacy := delta.get("function_call"):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from edgewise.core.chat import ChatEvent, Failed, Finish, PartDelta, PartEnd, PartKind, PartStart
+from edgewise.core.chat import ChatEvent, Finish, PartDelta, PartEnd, PartKind, PartStart
 from edgewise.core.errors import OverloadedError, UpstreamError
 from edgewise.core.requests import Usage
-from edgewise.protocols.sse import SseEvent
+from edgewise.protocols.reply_parser import ReplyParser, cut_off
 
 _REASONS = {
     "end_turn": "stop",
@@ -64,39 +64,21 @@ def _usage(fields: object, before: Usage) -> Usage:
     return before
 
 
-class StreamParser:
+class StreamParser(ReplyParser):
     """Events of a streamed message -> chat events. One per reply."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._usage = Usage()
         self._kind: PartKind | None = None
         self._has_text = False  # of the open block
         self._finish: tuple[str, str | None] | None = None
-        self._over = False
-        self.model = ""
 
-    def feed(self, event: SseEvent) -> list[ChatEvent]:
-        if self._over:
-            return []
-        try:
-            body = orjson.loads(event.data)
-        except orjson.JSONDecodeError:
-            return self._fail(
-                UpstreamError("The upstream sent an event that is not JSON.", code="upstream_broken")
-            )
-        return list(self._read(body)) if isinstance(body, dict) else []
+    def _end_of_stream(self) -> Iterable[ChatEvent]:
+        """One whose stop reason was told is whole."""
+        return self._fail(cut_off()) if self._finish is None else self._end()
 
-    def close(self) -> list[ChatEvent]:
-        """The stream has ended. One whose stop reason was told is whole."""
-        if self._over:
-            return []
-        if self._finish is not None:
-            return list(self._end())
-        return self._fail(
-            UpstreamError("The upstream's answer ended before it was complete.", code="upstream_broken")
-        )
-
-    def _read(self, body: Mapping[str, Any]) -> Iterator[ChatEvent]:
+    def _read(self, body: Mapping[str, Any], name: str = "") -> Iterator[ChatEvent]:
         match body.get("type"):
             case "message_start":
                 message = body.get("message") or {}
@@ -126,15 +108,15 @@ class StreamParser:
             return
         self._kind, key = known
         self._has_text = False
-        yield PartStart(0, self._kind, block.get("id", ""), block.get("name", ""))
+        yield PartStart(0, self._kind, str(block.get("id") or ""), str(block.get("name") or ""))
         if self._kind == "tool_call":
             if block.get("input"):
                 yield from self._text(orjson.dumps(block["input"]).decode())
         else:
             yield from self._text(block.get(key) or "")
 
-    def _text(self, text: str) -> Iterator[ChatEvent]:
-        if text and self._kind is not None:
+    def _text(self, text: object) -> Iterator[ChatEvent]:
+        if text and isinstance(text, str) and self._kind is not None:
             self._has_text = True
             yield PartDelta(0, text)
 
@@ -151,10 +133,6 @@ class StreamParser:
         yield from self._end_block()
         reason, matched = self._finish or ("stop", None)
         yield Finish(0, reason, self._usage, matched)
-
-    def _fail(self, error: Exception) -> list[ChatEvent]:
-        self._over = True
-        return [Failed(error)]
 
 
 def parse_response(body: Mapping[str, Any]) -> list[ChatEvent]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import orjson
-
-from edgewise.core.chat import ChatEvent, Failed, Finish, PartDelta, PartEnd, PartKind, PartStart
+from edgewise.core.chat import ChatEvent, Finish, PartDelta, PartEnd, PartKind, PartStart
 from edgewise.core.errors import OverloadedError, UpstreamError
 from edgewise.core.requests import Usage
+from edgewise.protocols.reply_parser import ReplyParser
 from edgewise.protocols.responses_tools import flat_name
-from edgewise.protocols.sse import SseEvent
 
 _KINDS: dict[str, PartKind] = {
     "message": "text",
@@ -52,36 +50,16 @@ def read_usage(fields: object) -> Usage:
     )
 
 
-class StreamParser:
-    """Events of a streamed response -> chat events. One per reply."""
+class StreamParser(ReplyParser):
+    """Events of a streamed response -> chat events. One per reply: without its last event it was cut off."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._kind: PartKind | None = None
         self._text = ""  # of the open part
         self._has_calls = False
-        self._over = False
-        self.model = ""
 
-    def feed(self, event: SseEvent) -> list[ChatEvent]:
-        if self._over or event.data.strip() == b"[DONE]":
-            return []
-        try:
-            body = orjson.loads(event.data)
-        except orjson.JSONDecodeError:
-            return self._fail(
-                UpstreamError("The upstream sent an event that is not JSON.", code="upstream_broken")
-            )
-        return list(self._read(body)) if isinstance(body, dict) else []
-
-    def close(self) -> list[ChatEvent]:
-        """The stream has ended: without its last event it was cut off."""
-        if self._over:
-            return []
-        return self._fail(
-            UpstreamError("The upstream's answer ended before it was complete.", code="upstream_broken")
-        )
-
-    def _read(self, body: Mapping[str, Any]) -> Iterator[ChatEvent]:
+    def _read(self, body: Mapping[str, Any], name: str = "") -> Iterator[ChatEvent]:
         kind = body.get("type", "")
         if kind in _DELTAS:
             yield from self._more(body.get("delta") or "")
@@ -109,11 +87,11 @@ class StreamParser:
         name = ""
         if kind in ("tool_call", "custom_call"):
             self._has_calls = True
-            name = flat_name(item.get("namespace"), item.get("name") or "")
-        yield PartStart(0, kind, item.get("call_id") or "", name)
+            name = flat_name(item.get("namespace"), str(item.get("name") or ""))
+        yield PartStart(0, kind, str(item.get("call_id") or ""), name)
 
-    def _more(self, text: str) -> Iterator[ChatEvent]:
-        if text and self._kind is not None:
+    def _more(self, text: object) -> Iterator[ChatEvent]:
+        if text and isinstance(text, str) and self._kind is not None:
             self._text += text
             yield PartDelta(0, text)
 
@@ -142,10 +120,6 @@ class StreamParser:
         if status == "incomplete":
             return "length"
         return "tool_calls" if self._has_calls else "stop"
-
-    def _fail(self, error: Exception) -> list[ChatEvent]:
-        self._over = True
-        return [Failed(error)]
 
 
 def _text_of(item: Mapping[str, Any]) -> str:
