@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgewise.cli.common import profiles_folder, setup_logging, store_settings
+from edgewise.cli.common import checked_search_url, profiles_folder, setup_logging, store_settings
 from edgewise.cli.engine_parts import engine_names, gateway_desk
 from edgewise.cli.serve_command import environment_keys
 from edgewise.core.errors import ConfigError

@@ -91,7 +91,7 @@ class Gateway:
             attempts, WholeAnswers(self._side), Counter(self._side), parts.options, self.metrics
         )
         self._info = Information(parts.router, self.metrics)
-        if not parts.routes:
+        if all(getattr(route, "path", None) != "/" for route in parts.routes):
             self._info.offer_root()
         self._pages = PageRouter(list(parts.routes), default=_no_such_path)
         upstreams = parts.router
@@ -109,7 +109,7 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self._answer(scope, receive, send)
+            await self._answer({**scope, "app": self}, receive, send)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
 

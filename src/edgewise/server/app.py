@@ -25,7 +25,7 @@ from edgewise.server.state import ServerState
 from edgewise.serving.auth import OPEN_PATHS, ApiKeyMiddleware, is_loopback
 from edgewise.serving.errors import install_error_handlers
 from edgewise.serving.paths import RootPathMiddleware
-from edgewise.web import page_routes
+from edgewise.web import SearchSettings, web_routes
 from edgewise.web.page import PATHS as PAGE_PATHS
 
 logger = logging.getLogger("edgewise.server")
@@ -53,8 +53,10 @@ def create_app(pipeline: Pipeline, options: config.ServerOptions | None = None) 
     app.include_router(generation_router(options))
     app.include_router(responses_router(options))
     app.include_router(embedding_routes.router)
-    if options.page:
-        app.router.routes += page_routes(info_routes.greeting)
+    search = SearchSettings(
+        options.search_url, max_body_bytes=options.max_body_bytes, keep_alive_s=options.keep_alive_s
+    )
+    app.router.routes += web_routes(info_routes.greeting, search, page=options.page)
     app.include_router(info_routes.router)
     install_error_handlers(app)
     _add_middleware(app, options)

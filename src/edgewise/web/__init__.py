@@ -1,7 +1,18 @@
-"""The chat page and its web search.
+"""The chat page and its web search, as plain Starlette routes: `edgewise serve` and the gateway mount the same ones."""
 
-`page_routes` serves the page, `search.search_routes` the loop behind its Web switch. Both are plain Starlette routes, so that
-`edgewise serve` and the gateway mount the same ones.
-"""
+from __future__ import annotations
 
-from edgewise.web.page import page_routes as page_routes
+from starlette.routing import BaseRoute
+
+from edgewise.web.page import Greeting, page_routes
+from edgewise.web.search import SearchSettings, search_routes
+
+__all__ = ["SearchSettings", "page_routes", "search_routes", "web_routes"]
+
+
+def web_routes(greeting: Greeting, search: SearchSettings, *, page: bool = True) -> list[BaseRoute]:
+    """The page, which offers the Web switch where there is a search, and the search. The application they are part of is what they ask
+    for answers; it has to be in the scope, as `app`.
+    """
+    pages = page_routes(greeting, search=search.url is not None) if page else []
+    return [*pages, *search_routes(search)]
