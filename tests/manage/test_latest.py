@@ -71,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
 def hub(tmp_path: Path) -> Iterator[Hub]:
     path = write_tiny_gguf(tmp_path / "head.gguf")
     server = Hub(path.read_bytes()[: 64 << 10])
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield server
     server.shutdown()

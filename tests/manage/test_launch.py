@@ -13,8 +13,9 @@ from edgewise.build import build_engine_dir
 from edgewise.checkpoints.settings import StoreSettings
 from edgewise.core.engines import EngineKind, EngineSpec, Launch
 from edgewise.core.errors import ConfigError
-from edgewise.manage.launch import LaunchSettings, launch_of, need_of_spec, router_model_bytes
-from edgewise.manage.need import WORKING_BYTES, need_of
+from edgewise.manage.launch import LaunchSettings, cost_of, cost_of_preset, launch_of, router_model_bytes
+from edgewise.manage.need import STEP_TOKENS, WORKING_BYTES, CacheForm, need_of
+from edgewise.manage.presets import preset_of
 from tests.support.tiny_gguf import TinyModel, write_tiny_gguf
 
 
@@ -78,7 +79,27 @@ def test_a_router_never_loads_by_itself(settings: LaunchSettings, tmp_path: Path
     assert router_model_bytes(router, "remote") == 0
     with pytest.raises(ConfigError, match="has no model 'other'"):
         router_model_bytes(router, "other")
-    assert need_of_spec(router, settings) is None
+    assert cost_of(router, settings) is None and launch.need_bytes == 0
+
+
+def test_a_router_needs_what_it_loads_at_its_start(settings: LaunchSettings, tmp_path: Path, model: Path):
+    presets = tmp_path / "presets.ini"
+    one = f"model = {model}\nctx-size = 64\n"
+    presets.write_text(
+        f"[*]\nload-on-startup = true\n[a]\n{one}[b]\n{one}load-on-startup = false\n[c]\n{one}"
+    )
+    router = spec(EngineKind.LLAMA, presets)
+    assert launch_of(router, settings).need_bytes == 2 * router_model_bytes(router, "b")
+
+
+def test_a_preset_s_context_is_that_of_all_its_slots(tmp_path: Path, model: Path):
+    presets = tmp_path / "presets.ini"
+    presets.write_text(
+        f"[a]\nmodel = {model}\nc = 512\nnp = 2\n[q]\nmodel = {model}\nc = 512\nctk = q8_0\nctv = q8_0\n"
+    )
+    whole, small = (cost_of_preset(preset_of(presets, name)) for name in "aq")
+    assert whole is not None and small is not None and whole.context == 256
+    assert small.kv_bytes == round(whole.kv_bytes * 34 / 64)
 
 
 def test_edge_llm_reads_half_of_its_window(settings: LaunchSettings, tmp_path: Path):
@@ -86,6 +107,36 @@ def test_edge_llm_reads_half_of_its_window(settings: LaunchSettings, tmp_path: P
     assert value_of(launch, "--max-input-len") == "32768"
     assert value_of(launch, "--max-kv-cache-capacity") == "65536"
     assert value_of(launch, "--cache-dir") == str(tmp_path.parent / ".edgellm-cache")
+
+
+@pytest.mark.parametrize("kind", EngineKind)
+@pytest.mark.parametrize("word", ["--host", "--host=0.0.0.0", "--port", "--models-autoload"])
+def test_further_arguments_cannot_open_an_engine(
+    kind: EngineKind, word: str, settings: LaunchSettings, tmp_path: Path
+):
+    with pytest.raises(ConfigError, match=word.partition("=")[0]):
+        launch_of(spec(kind, tmp_path, args=(word, "0.0.0.0")), settings)
+
+
+def test_vllm_is_given_parsers_it_knows_or_none(settings: LaunchSettings):
+    qwen = launch_of(spec(EngineKind.VLLM, "Qwen/Qwen3.6-35B-A3B"), settings)
+    assert (value_of(qwen, "--tool-call-parser"), value_of(qwen, "--reasoning-parser")) == (
+        "qwen3_xml",
+        "qwen3",
+    )
+    assert "--enable-auto-tool-choice" in qwen.argv and qwen.need_bytes == 0
+    other = launch_of(spec(EngineKind.VLLM, "nvidia/Nemotron-3.5-Lightning"), settings)
+    assert not {
+        "--tool-call-parser",
+        "--reasoning-parser",
+        "--enable-auto-tool-choice",
+        "--max-model-len",
+    } & set(other.argv)
+
+
+def test_llama_server_takes_no_parsers(settings: LaunchSettings, model: Path):
+    with pytest.raises(ConfigError, match="takes no parsers"):
+        launch_of(spec(EngineKind.LLAMA, model, tool_parser="hermes"), settings)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +203,48 @@ def test_a_published_checkpoint(tmp_path: Path):
         need = need_of(tmp_path)
         assert need is not None
         assert (need.weight_bytes, need.kv_bytes_per_token, need.window) == (1000, per_token, 2048)
+
+
+def test_layers_that_forget_count_by_their_window(tmp_path: Path):
+    shape = TinyModel(architecture="gemma3", num_layers=6)
+    need = need_of(write_tiny_gguf(tmp_path / "m.gguf", shape))
+    assert need is not None and need.sliding_tokens == 8
+    one_layer = shape.num_kv_heads * 2 * shape.head_dim * 2
+    assert need.kv_bytes(10_000, 2) == 2 * 6 * one_layer * 10_000
+    assert need.kv_bytes(10_000, 2, CacheForm(forgets=True)) == 2 * one_layer * (
+        10_000 + 5 * (8 + STEP_TOKENS)
+    )
+    assert need.kv_bytes(4, 1, CacheForm(forgets=True)) == 6 * one_layer * 4
+
+
+def test_types_of_keys_and_values_count(settings: LaunchSettings, model: Path):
+    def kv_bytes(kind: EngineKind, *args: str) -> int:
+        cost = cost_of(spec(kind, model, context=1000, args=args), settings)
+        assert cost is not None
+        return cost.kv_bytes
+
+    whole = kv_bytes(EngineKind.LLAMA)
+    assert kv_bytes(EngineKind.LLAMA, "-ctk", "q8_0", "--cache-type-v=q4_0") == round(whole * (34 + 18) / 128)
+    assert kv_bytes(EngineKind.VLLM, "--kv-cache-dtype", "fp8") * 2 == whole
+
+
+@pytest.mark.parametrize(
+    ("kinds", "layers"),
+    [
+        ({"hybrid_override_pattern": "MEM*EMEM*E"}, 2),
+        ({"layers_block_type": ["mamba", "attention", "moe"]}, 1),
+        ({"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}, 2),
+    ],
+)
+def test_hybrids_keep_nothing_for_layers_without_attention(
+    tmp_path: Path, kinds: dict[str, Any], layers: int
+):
+    config = {"num_hidden_layers": 9, "num_attention_heads": 2, "hidden_size": 8, **kinds}
+    (tmp_path / "model.safetensors").write_bytes(bytes(10))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    need = need_of(tmp_path)
+    assert need is not None and need.kv_bytes_per_token == layers * 2 * 2 * 4 * 2
+    assert need.sliding_bytes_per_token == (32 if "sliding_window" in kinds else 0)
 
 
 def test_what_nobody_can_tell(tmp_path: Path):

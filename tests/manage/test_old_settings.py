@@ -44,7 +44,7 @@ def test_engines_come_in_the_old_order_with_their_settings(path: Path):
         ("Qwen3.6-35B-A3B-NVFP4", EngineKind.EDGE_LLM, "/ckpt/Qwen3.6-35B-A3B-NVFP4", 8081),
         ("Lightning", EngineKind.EDGE_LLM, "/ckpt/Lightning", 8082),
         ("Third", EngineKind.EDGE_LLM, "/other/Third", 8083),
-        ("nemotron nano", EngineKind.LLAMA, "/models/nemotron nano.gguf", 8079),
+        ("nemotron-nano", EngineKind.LLAMA, "/models/nemotron nano.gguf", 8079),
     ]
     assert {one.context for one in found.engines[:3]} == {65536}
     assert {one.program for one in found.engines[:3]} == {"/venv/bin/tensorrt-edgellm-serve"}
@@ -55,7 +55,39 @@ def test_engines_come_in_the_old_order_with_their_settings(path: Path):
         "/opt/llama-server",
         True,
     )
-    assert found.flags == {"--port": "8080", "--keep-free-gb": "8", "--search-url": "http://127.0.0.1:8888"}
+    assert found.flags == (
+        ("--port", "8080"),
+        ("--keep-free-gb", "8"),
+        ("--search-url", "http://127.0.0.1:8888"),
+        ("--alias", "nemotron=nemotron-nano"),
+        ("--alias", "nemotron-think=nemotron-nano"),
+        ("--alias", "/models/nemotron nano.gguf=nemotron-nano"),
+    )
+
+
+def test_what_ran_by_default_goes_on(tmp_path: Path):
+    (tmp_path / "env").write_text("MODEL=nano.gguf\nEDGE_MODEL=/c/Qwen\n")
+    found = read_old_settings(tmp_path / "env")
+    llama, edge = found.engines
+    assert (llama.port, llama.context, llama.users) == (8079, 1048576, 4)
+    assert (edge.port, edge.context, edge.users) == (8081, 32768, 1)
+    assert dict(found.flags)["--search-url"] == "http://127.0.0.1:8888" and not found.not_taken
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("USERS=2\nSERVER=/s\nMODELS_MAX=3\nMODEL_PORT=1", {"USERS", "SERVER", "MODELS_MAX", "MODEL_PORT"}),
+        ("MODEL=m\nEDGE_PORT=1\nEDGE_MODELS=a=1", {"EDGE_PORT", "EDGE_MODELS"}),
+        ("MODEL=m\nAGENT_DEFAULT=edge", {"AGENT_DEFAULT"}),
+        ("MODEL=m\nAGENT_DEFAULT=llama", {"AGENT_DEFAULT"}),
+        ("MODEL=m\nUSERS=\nEDGE_MODEL=", {"USERS", "EDGE_MODEL"}),
+    ],
+)
+def test_what_has_nothing_to_be_for_is_named(tmp_path: Path, text: str, names: set[str]):
+    (tmp_path / "env").write_text(text)
+    told = read_old_settings(tmp_path / "env").not_taken
+    assert {line.partition(":")[0] for line in told} == names
 
 
 def test_what_is_not_taken_is_named(path: Path):
@@ -66,10 +98,15 @@ def test_what_is_not_taken_is_named(path: Path):
 
 
 def test_presets_make_a_router(path: Path, tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"cannot read .*presets\.ini"):
+        read_old_settings(path, presets=tmp_path / "presets.ini")
+    (tmp_path / "presets.ini").write_text("[nano]\nmodel = /m.gguf\n")
     found = read_old_settings(path, presets=tmp_path / "presets.ini")
     router = next(one for one in found.engines if one.kind is EngineKind.LLAMA)
     assert router.model == str(tmp_path / "presets.ini") and router.args == ("--models-max", "2")
-    assert not any(line.startswith("MODELS_MAX") for line in found.not_taken)
+    told = {line.partition(":")[0] for line in found.not_taken}
+    assert {"MODEL", "USERS", "CONTEXT"} <= told and not {"MODELS_MAX", "SERVER", "MODEL_PORT"} & told
+    assert "--alias" not in dict(found.flags)
 
 
 def test_without_the_edge_llama_is_first_and_the_environment_wins(path: Path):
@@ -83,6 +120,7 @@ def test_without_the_edge_llama_is_first_and_the_environment_wins(path: Path):
     ("text", "said"),
     [
         ("USERS=many\nMODEL=x", "USERS must be a whole number"),
+        ("USERS=0\nMODEL=x", "USERS must be a whole number from 1"),
         ("just words", "line 1"),
         ('MODEL="open', "line 1"),
         ("EDGE_MODEL=/a\nEDGE_MODELS=b", "is not FOLDER=PORT"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgewise.core.errors import ConfigError
-from edgewise.manage.presets import presets_text, read_presets
+from edgewise.manage.presets import preset_of, presets_with, read_presets, replaced
 
 FILE = """version = 1
 [*]
@@ -41,11 +41,24 @@ def test_each_model_has_what_all_share(path: Path):
     assert (big.model, big.context, big.load_on_startup) == (str(path.parent / "big.gguf"), None, False)
 
 
-def test_written_and_read_again_it_is_the_same(path: Path, tmp_path: Path):
-    presets = read_presets(path)
-    again = tmp_path / "again.ini"
-    again.write_text(presets_text(presets))
-    assert read_presets(again) == presets
+def test_a_model_is_found_by_its_name_before_an_alias(path: Path):
+    assert preset_of(path, "tiny").name == "nano" and preset_of(path, "big").name == "big"
+    with pytest.raises(ConfigError, match="has no model 'other'") as caught:
+        preset_of(path, "other")
+    assert caught.value.hint == "it has nano, big"
+
+
+@pytest.mark.parametrize("name", ["nano", "big"])
+def test_what_is_set_is_read_again_and_nothing_else_changes(path: Path, name: str):
+    path.write_text(FILE.replace("[big]", "# the large one\n[big]"))
+    other = preset_of(path, {"nano": "big", "big": "nano"}[name])
+    wanted = replaced(preset_of(path, name), 4096, 3)
+    path.write_text(presets_with(path.read_text(), wanted))
+    assert preset_of(path, name) == wanted and (wanted.context, wanted.users) == (12288, 3)
+    assert preset_of(path, other.name) == other
+    text = path.read_text()
+    assert text.startswith("version = 1") and "# the large one" in text
+    assert ("\nc = " in text) == (name == "big"), "one name for one thing"
 
 
 @pytest.mark.parametrize(

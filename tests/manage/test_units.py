@@ -62,10 +62,17 @@ def test_it_is_enabled_lingers_and_starts(made: Made, tmp_path: Path):
     assert (tmp_path / "user" / UNIT).read_text() == unit_text(SERVICE)
     asked = [line for line in recorder.asked if "daemon-reload" not in line and "is-active" not in line]
     assert asked == [
-        f"systemctl --user enable {UNIT}",
         "loginctl enable-linger ada",
         f"systemctl --user restart {UNIT}",
+        f"systemctl --user enable {UNIT}",
     ]
+
+
+def test_one_engine_that_the_kernel_kills_does_not_end_the_others():
+    """systemd's own default ends the whole unit, and engines live in the gateway's."""
+    lines = unit_text(SERVICE).splitlines()
+    assert {"OOMPolicy=continue", "KillMode=process", "MemoryMax=48G", "MemorySwapMax=0"} <= set(lines)
+    assert not any(line.startswith("MemoryMax") for line in unit_text(Service(("x",))).splitlines())
 
 
 def test_what_did_not_change_is_not_started_again(made: Made):
@@ -88,6 +95,21 @@ def test_a_gateway_that_changes_leaves_its_engines_first(made: Made):
     assert not any(" restart " in line for line in recorder.asked[:at])
 
 
+def test_a_gateway_that_does_not_answer_keeps_its_unit(made: Made, tmp_path: Path):
+    """Else the next install would find the unit as it should be, and the old gateway running."""
+    systemd, _ = made(running=True)
+    systemd.install(SERVICE, before_restart=nothing)
+
+    def hangs() -> None:
+        raise EdgewiseError("no answer")
+
+    changed = Service((*SERVICE.argv, "--port", "1"))
+    with pytest.raises(EdgewiseError, match="no answer"):
+        systemd.install(changed, before_restart=hangs)
+    assert (tmp_path / "user" / UNIT).read_text() == unit_text(SERVICE)
+    assert systemd.install(changed, before_restart=nothing)
+
+
 def test_one_that_was_stopped_is_started(made: Made):
     systemd, recorder = made()
     systemd.install(SERVICE, before_restart=nothing)
@@ -100,8 +122,9 @@ def test_a_machine_without_systemd(tmp_path: Path):
     def absent(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
         raise FileNotFoundError(argv[0])
 
-    with pytest.raises(EdgewiseError, match="systemctl is not on this machine"):
+    with pytest.raises(EdgewiseError, match="systemctl is not on this machine") as caught:
         Systemd(tmp_path / "user", "ada", absent).install(SERVICE, before_restart=nothing)
+    assert caught.value.hint is not None and caught.value.hint.endswith(" ".join(SERVICE.argv))
     assert not (tmp_path / "user").exists(), "nothing was written"
 
 

@@ -42,9 +42,9 @@ def command(
 
     if memory_max is not None and not re.fullmatch(r"\d+[KMGT]?|\d{1,2}%|100%", memory_max):
         raise ConfigError(f"--memory-max must be a size like 48G or 80%, got {memory_max!r}")
-    flags: dict[str, str] = {}
+    flags: list[tuple[str, str]] = []
     if old is not None:
-        flags.update(_taken_over(old, presets))
+        flags = _taken_over(old, presets)
     elif presets is not None:
         raise ConfigError(
             "--presets goes with --import", hint=f"edgewise load {presets} makes a router of it"
@@ -56,15 +56,15 @@ def command(
         "--keep-free-gb": keep_free_gb,
         "--search-url": search_url,
     }
-    flags |= {flag: str(value) for flag, value in given.items() if value is not None}
-    argv = [sys.executable, "-m", "edgewise.cli", "gateway"]
-    argv += [word for flag, value in flags.items() for word in (flag, value)]
+    said = {flag: str(value) for flag, value in given.items() if value is not None}
+    flags = [*said.items(), *(pair for pair in flags if pair[0] not in said)]
+    argv = [sys.executable, "-m", "edgewise.cli", "gateway", *(word for pair in flags for word in pair)]
     env = {name: os.environ[name] for name in _KEPT if os.environ.get(name)}
     anew = systemd().install(Service(tuple(argv), env, memory_max), before_restart=_leave_engines)
     if not anew:
         _apply()
     print(
-        f"the gateway {'was started' if anew else 'runs as before'}: http://{host}:{flags.get('--port', 8080)}"
+        f"the gateway {'was started' if anew else 'runs as before'}: http://{host}:{dict(flags).get('--port', 8080)}"
     )
 
 
@@ -91,7 +91,7 @@ def _leave_engines() -> None:
         control().ask("leave")
 
 
-def _taken_over(old: Path, presets: Path | None) -> dict[str, str]:
+def _taken_over(old: Path, presets: Path | None) -> list[tuple[str, str]]:
     """Old engines become ours, unless there is one of that name already. What the gateway is told besides."""
     from edgewise.manage.old_settings import read_old_settings
 
@@ -102,8 +102,12 @@ def _taken_over(old: Path, presets: Path | None) -> dict[str, str]:
             if spec.name in there:
                 print(f"{spec.name}: is an engine already, and stays as it is")
                 continue
-            engines.add(spec)
+            try:
+                engines.add(spec)
+            except ConfigError as error:  # another engine has its port
+                print(f"not taken: {spec.name}: {error.message}", file=sys.stderr)
+                continue
             print(f"{spec.name}: {spec.kind.value}, {spec.model}")
     for line in found.not_taken:
         print(f"not taken: {line}", file=sys.stderr)
-    return dict(found.flags)
+    return list(found.flags)

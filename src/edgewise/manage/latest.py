@@ -9,7 +9,7 @@ import json
 import re
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ import httpx
 
 from edgewise.architectures import FAMILIES
 from edgewise.checkpoints.http import describe, open_client
-from edgewise.checkpoints.pull_hub import HubFile, list_hub_files
+from edgewise.checkpoints.pull_hub import HubFile, choose_files, list_hub_files
 from edgewise.checkpoints.settings import StoreSettings
-from edgewise.core.errors import DownloadError, EdgewiseError
-from edgewise.manage.need import WORKING_BYTES, gguf_kv_bytes
+from edgewise.checkpoints.sources import HubSource
+from edgewise.core.errors import DownloadError, EdgewiseError, ModelNotFoundError, UnsupportedModelError
+from edgewise.manage.need import WHOLE, WORKING_BYTES, CacheForm, gguf_need
 
 PUBLISHERS = ("ggml-org", "unsloth", "bartowski", "lmstudio-community")
 QUANTS = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "MXFP4")
@@ -123,39 +124,56 @@ def _listed(client: httpx.Client, settings: StoreSettings, author: str) -> list[
 def _that_fits(
     client: httpx.Client, settings: StoreSettings, entry: dict[str, Any], context: int, room_bytes: int
 ) -> Latest | None:
-    """The best quantisation of a model that there is room for."""
+    """The best quantisation of a model that there is room for, as `edgewise pull` would take it."""
     repo = str(entry["id"])
-    files = list_hub_files(client, settings, repo)
+    try:
+        files = list_hub_files(client, settings, repo)
+    except ModelNotFoundError:  # taken away since it was listed
+        return None
     for quant in QUANTS:
-        parts = [file for file in files if _is_of(file.name, quant)]
-        size = sum(file.size for file in parts)
-        if not parts or size + WORKING_BYTES > room_bytes:
+        source = HubSource(repo, quant=quant)
+        try:
+            parts = choose_files(source, files)
+        except (ModelNotFoundError, UnsupportedModelError):
             continue
-        values = _shape(client, settings, repo, parts)
-        need = size + gguf_kv_bytes(values) * context + WORKING_BYTES if values else 0
-        if values and need <= room_bytes:
-            architecture = str(values["general.architecture"])
-            engine = "edgewise" if architecture in FAMILIES else "llama-server"
-            return Latest(
-                f"hf:{repo}:{quant}", str(entry["createdAt"]), quant, size, need, architecture, engine
-            )
+        size = sum(file.size for file in parts)
+        if size + WORKING_BYTES > room_bytes:
+            continue
+        metadata = _metadata(client, settings, repo, parts[0])
+        found = _fitting(source, entry, size, metadata, context, room_bytes)
+        if found is not None:
+            return found
     return None
 
 
-def _is_of(name: str, quant: str) -> bool:
-    """Whether a file is a model of that quantisation, or a part of one."""
-    whole = re.search(rf"(?<![A-Z0-9]){quant}(-\d{{5}}-of-\d{{5}})?\.gguf$", name, re.IGNORECASE)
-    return whole is not None and not _NO_CHAT.search(name)
+def _fitting(
+    source: HubSource,
+    entry: dict[str, Any],
+    size: int,
+    metadata: dict[str, Any],
+    context: int,
+    room_bytes: int,
+) -> Latest | None:
+    """None for a model that does not fit with its cache, or whose file does not say what it is."""
+    architecture = str(metadata.get("general.architecture", ""))
+    ours = architecture in FAMILIES
+    try:
+        need = gguf_need(size, metadata).total_bytes(context, 1, WHOLE if ours else CacheForm(forgets=True))
+    except (KeyError, ValueError, TypeError):
+        return None
+    if need > room_bytes:
+        return None
+    engine = "edgewise" if ours else "llama-server"
+    return Latest(str(source), str(entry["createdAt"]), str(source.quant), size, need, architecture, engine)
 
 
-def _shape(
-    client: httpx.Client, settings: StoreSettings, repo: str, parts: Sequence[HubFile]
-) -> dict[str, Any]:
-    """A model's metadata as far as it stands at the beginning of its first file, without the architecture's prefix."""
-    first = min(file.name for file in parts)
-    url = f"{settings.hub_url}/{repo}/resolve/main/{quote(first)}"
+def _metadata(client: httpx.Client, settings: StoreSettings, repo: str, first: HubFile) -> dict[str, Any]:
+    """As far as it stands at the beginning of a model's first file; nothing for a file that the hub does not give. Raises DownloadError."""
+    url = f"{settings.hub_url}/{repo}/resolve/main/{quote(first.name)}"
     try:
         with client.stream("GET", url, headers={"Range": f"bytes=0-{_HEAD_BYTES - 1}"}) as response:
+            if response.is_client_error:
+                return {}
             response.raise_for_status()
             head = b""
             for chunk in response.iter_bytes():
@@ -164,10 +182,7 @@ def _shape(
                     break
     except httpx.HTTPError as error:
         raise DownloadError(f"hf:{repo}: {describe(error)}") from error
-    values = dict(metadata_of_head(head))
-    prefix = f"{values.get('general.architecture')}."
-    short = {key.removeprefix(prefix): value for key, value in values.items()}
-    return short if "block_count" in short else {}
+    return dict(metadata_of_head(head))
 
 
 _SIZES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}

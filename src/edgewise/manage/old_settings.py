@@ -6,12 +6,15 @@ Every name is either taken or named with the reason why it is not.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgewise.core.engines import EngineKind, EngineSpec
 from edgewise.core.errors import ConfigError
+from edgewise.manage.engines import unused_name
+from edgewise.manage.launch import is_router
+from edgewise.manage.presets import read_presets
 
 NOT_TAKEN = {
     "AGENT": "the gateway takes its place",
@@ -19,10 +22,18 @@ NOT_TAKEN = {
     "KEYRING_BIN": "keys are kept in the state file: edgewise key create NAME",
     "KEYRING_PASSPHRASE": "keys are kept in the state file: edgewise key create NAME",
 }
-_FLAGS = {"PORT": "--port", "MIN_FREE_GB": "--keep-free-gb", "SEARCH_PORT": "--search-url"}
-_LLAMA = ("AGENT_DEFAULT", "MODEL", "USERS", "CONTEXT", "MODELS_MAX", "MODEL_PORT", "SERVER")
+_LLAMA = ("MODEL", "USERS", "CONTEXT", "MODELS_MAX", "MODEL_PORT", "SERVER")
 _EDGE = ("EDGE_MODEL", "EDGE_PORT", "EDGE_CONTEXT", "EDGE_MODELS", "EDGE_SERVER")
-_KNOWN = frozenset((*_FLAGS, *_LLAMA, *_EDGE))
+_GATEWAY = ("PORT", "MIN_FREE_GB", "SEARCH_PORT", "AGENT_DEFAULT")
+_KNOWN = frozenset((*_LLAMA, *_EDGE, *_GATEWAY))
+_DEFAULTS = {
+    **{"USERS": "4", "CONTEXT": "1048576", "MODELS_MAX": "2", "MODEL_PORT": "8079"},
+    **{"EDGE_PORT": "8081", "EDGE_CONTEXT": "32768", "MIN_FREE_GB": "8", "SEARCH_PORT": "8888"},
+}
+"""What ran where the file said nothing; it goes on like that."""
+
+_OLD_NAMES = ("nemotron", "nemotron-think")
+"""What requests could call the model of llama-server, whatever it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +41,7 @@ class OldSettings:
     """What came of the file: engines in order of preference, flags of `edgewise gateway`, and a line for each name not taken."""
 
     engines: tuple[EngineSpec, ...] = ()
-    flags: Mapping[str, str] = field(default_factory=dict)
+    flags: tuple[tuple[str, str], ...] = ()
     not_taken: tuple[str, ...] = ()
 
 
@@ -38,23 +49,52 @@ def read_old_settings(
     path: Path, environ: Mapping[str, str] | None = None, presets: Path | None = None
 ) -> OldSettings:
     """`environ` wins over the file. `presets`: llama-server then runs as a router with them. Raises ConfigError."""
-    values = {**_lines(path), **{key: value for key, value in (environ or {}).items() if key in _KNOWN}}
+    said = {**_lines(path), **{key: value for key, value in (environ or {}).items() if key in _KNOWN}}
+    values = {**_DEFAULTS, **{key: value for key, value in said.items() if value}}
     edge, llama = _edge_engines(values, path), _llama_engines(values, presets, path)
-    engines = (*edge, *llama) if values.get("AGENT_DEFAULT") == "edge" else (*llama, *edge)
-    flags = {flag: values[name] for name, flag in _FLAGS.items() if values.get(name)}
-    if "--search-url" in flags:
-        flags["--search-url"] = f"http://127.0.0.1:{flags['--search-url']}"
-    return OldSettings(engines, flags, tuple(_not_taken(values, presets)))
+    first, second = (edge, llama) if values.get("AGENT_DEFAULT") == "edge" else (llama, edge)
+    names: list[str] = []
+    engines = []
+    for spec in (*first, *second):
+        names.append(unused_name(spec.name, names))
+        engines.append(replace(spec, name=names[-1]))
+    flags = _flags(values, next((one for one in engines if one.kind is EngineKind.LLAMA), None))
+    return OldSettings(tuple(engines), tuple(flags), tuple(_not_taken(said, presets)))
 
 
-def _not_taken(values: Mapping[str, str], presets: Path | None) -> list[str]:
-    lines = [f"{name}: {why}" for name, why in NOT_TAKEN.items() if name in values]
-    if "MODELS_MAX" in values and presets is None:
-        lines.append("MODELS_MAX: without presets llama-server runs one model")
-    if values.get("AGENT_DEFAULT", "edge") != "edge":
-        lines.append(f"AGENT_DEFAULT: {values['AGENT_DEFAULT']!r} is not edge, so llama-server stays first")
-    unknown = [name for name in values if name not in _KNOWN and name not in NOT_TAKEN]
-    return lines + [f"{name}: not a setting that is known" for name in unknown]
+def _flags(values: Mapping[str, str], llama: EngineSpec | None) -> Iterator[tuple[str, str]]:
+    if "PORT" in values:
+        yield "--port", values["PORT"]
+    yield "--keep-free-gb", values["MIN_FREE_GB"]
+    yield "--search-url", f"http://127.0.0.1:{values['SEARCH_PORT']}"
+    if llama is not None and not is_router(llama):
+        yield from (("--alias", f"{name}={llama.name}") for name in (*_OLD_NAMES, llama.model))
+
+
+def _not_taken(said: Mapping[str, str], presets: Path | None) -> Iterator[str]:
+    """Every name of the file that nothing came of, and why."""
+    for name, value in said.items():
+        why = NOT_TAKEN.get(name) or _why_not(name, value, said, presets)
+        if why:
+            yield f"{name}: {why}"
+
+
+def _why_not(name: str, value: str, said: Mapping[str, str], presets: Path | None) -> str | None:
+    if name not in _KNOWN:
+        return "not a setting that is known"
+    if not value:
+        return "it is empty"
+    if name in _EDGE or (name, value) == ("AGENT_DEFAULT", "edge"):
+        return None if said.get("EDGE_MODEL") else "there is no EDGE_MODEL that it could be for"
+    if name == "AGENT_DEFAULT":
+        return f"{value!r} is not edge, so llama-server stays first"
+    if name in ("MODEL", "USERS", "CONTEXT") and presets is not None:
+        return "the presets say what the router runs"
+    if name in _LLAMA and presets is None and not said.get("MODEL"):
+        return "there is no MODEL that it could be for"
+    if name == "MODELS_MAX" and presets is None:
+        return "without presets llama-server runs one model"
+    return None
 
 
 def _edge_engines(values: Mapping[str, str], path: Path) -> list[EngineSpec]:
@@ -62,9 +102,9 @@ def _edge_engines(values: Mapping[str, str], path: Path) -> list[EngineSpec]:
     if not (main := values.get("EDGE_MODEL")):
         return []
     context = _number(values, "EDGE_CONTEXT", path)
-    program = values.get("EDGE_SERVER") or None
+    program = values.get("EDGE_SERVER")
     folder = Path(main).expanduser()
-    wanted = [(folder, _number(values, "EDGE_PORT", path) or 8081)]
+    wanted = [(folder, _number(values, "EDGE_PORT", path))]
     for pair in values.get("EDGE_MODELS", "").replace(",", " ").split():
         name, _, port = pair.rpartition("=")
         if not name or not port.isdigit():
@@ -85,31 +125,43 @@ def _edge_engines(values: Mapping[str, str], path: Path) -> list[EngineSpec]:
 
 
 def _llama_engines(values: Mapping[str, str], presets: Path | None, path: Path) -> list[EngineSpec]:
-    model = str(presets.resolve()) if presets else values.get("MODEL", "")
-    if not model:
+    """One model, or a router of those that the presets name."""
+    port, program = _number(values, "MODEL_PORT", path), values.get("SERVER")
+    if presets is not None:
+        read_presets(presets)  # what is wrong with them is said now
+        most = str(_number(values, "MODELS_MAX", path))
+        return [
+            EngineSpec(
+                name="llama",
+                kind=EngineKind.LLAMA,
+                model=str(presets.resolve()),
+                port=port,
+                args=("--models-max", most),
+                program=program,
+                wanted=True,
+            )
+        ]
+    if not (model := values.get("MODEL")):
         return []
-    router = presets is not None
-    most = values.get("MODELS_MAX")
     return [
         EngineSpec(
-            name="llama" if router else Path(model).name.removesuffix(".gguf"),
+            name=Path(model).name.removesuffix(".gguf"),
             kind=EngineKind.LLAMA,
-            model=model,
-            port=_number(values, "MODEL_PORT", path) or 8079,
-            context=None if router else _number(values, "CONTEXT", path),
-            users=1 if router else _number(values, "USERS", path) or 1,
-            args=("--models-max", most) if router and most else (),
-            program=values.get("SERVER") or None,
+            model=str(Path(model).expanduser()),
+            port=port,
+            context=_number(values, "CONTEXT", path),
+            users=_number(values, "USERS", path),
+            program=program,
             wanted=True,
         )
     ]
 
 
-def _number(values: Mapping[str, str], name: str, path: Path) -> int | None:
-    text = values.get(name, "")
-    if text and not text.isdigit():
-        raise ConfigError(f"{path}: {name} must be a whole number, got {text!r}")
-    return int(text) if text else None
+def _number(values: Mapping[str, str], name: str, path: Path) -> int:
+    text = values[name]
+    if not text.isdigit() or not int(text):
+        raise ConfigError(f"{path}: {name} must be a whole number from 1, got {text!r}")
+    return int(text)
 
 
 def _lines(path: Path) -> dict[str, str]:

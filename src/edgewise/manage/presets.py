@@ -6,7 +6,7 @@ Keys are flags without their dashes, or the names of their environment variables
 from __future__ import annotations
 
 import configparser
-import io
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,16 +91,37 @@ def _number(path: Path, name: str, key: str, text: str | None) -> int | None:
     return value if value > 0 else None
 
 
-def presets_text(presets: Presets) -> str:
-    """The file's text: the shared section first, then what each model adds to it."""
-    parser = configparser.RawConfigParser(interpolation=None, default_section="", delimiters=("=",))
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    if presets.shared:
-        parser[SHARED] = presets.shared
-    for one in presets.models:
-        parser[one.name] = {
-            key: value for key, value in one.values.items() if presets.shared.get(key) != value
-        }
-    text = io.StringIO()
-    parser.write(text)
-    return text.getvalue()
+def preset_of(path: Path, model: str) -> Preset:
+    """By its section, or an alias. Raises ConfigError for a model that the file does not have."""
+    models = read_presets(path).models
+    found = next((one for one in models if one.name == model), None)
+    found = found or next((one for one in models if model in one.aliases), None)
+    if found is None:
+        raise ConfigError(
+            f"{path} has no model {model!r}", hint=f"it has {', '.join(one.name for one in models) or 'none'}"
+        )
+    return found
+
+
+def replaced(preset: Preset, context: int, users: int) -> Preset:
+    """The same model with conversations of `context` tokens, `users` at once."""
+    written = {"ctx-size": str(context * users), "parallel": str(users)}
+    others = {name for key in written for name in _ALIASES[key]}
+    kept = {key: value for key, value in preset.values.items() if key not in others}
+    return dataclasses.replace(preset, values={**kept, **written}, context=context * users, users=users)
+
+
+def presets_with(text: str, preset: Preset) -> str:
+    """The file's text with what `preset` says of context and users in its own section; all else stays as it was written."""
+    left = {key: preset.values[key] for key in ("ctx-size", "parallel") if key in preset.values}
+    ours = {name: key for key in left for name in _ALIASES[key]}
+    lines: list[str] = []
+    section = ""
+    for line in text.splitlines():
+        if line.startswith("["):
+            section = line.strip()[1:].partition("]")[0]
+            lines.append(line)
+            lines += [f"{key} = {value}" for key, value in left.items() if section == preset.name]
+        elif section != preset.name or line.partition("=")[0].strip().lower() not in ours:
+            lines.append(line)
+    return "\n".join(lines) + "\n"

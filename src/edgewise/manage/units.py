@@ -34,7 +34,11 @@ class Service:
 
 
 def unit_text(service: Service) -> str:
-    """Engines outlive a gateway that is killed or started again, so only its own process is ended with it; it ends them itself when it stops."""
+    """Engines outlive a gateway that is killed or started again, so only its own process is ended with it; it ends them itself when it stops.
+
+    They share its limits. One that the kernel kills for memory is the gateway's to start again: systemd must not end the others for it. Nothing
+    here needs a mount or user namespace, which many machines do not give to user units, nor forbids what compilers of GPU kernels do.
+    """
     lines = [
         MARK,
         "[Unit]",
@@ -51,11 +55,16 @@ def unit_text(service: Service) -> str:
         "Restart=on-failure",
         "RestartSec=2",
         "KillMode=process",
+        "OOMPolicy=continue",
         f"TimeoutStopSec={_STOP_S}",
         "LimitNOFILE=65536",
         "NoNewPrivileges=yes",
+        "LockPersonality=yes",
+        "RestrictSUIDSGID=yes",
+        "SystemCallArchitectures=native",
         "UMask=0077",
-        *([f"MemoryMax={service.memory_max}", "MemorySwapMax=0"] if service.memory_max else []),
+        *([f"MemoryMax={service.memory_max}"] if service.memory_max else []),
+        "MemorySwapMax=0",
         "",
         "[Install]",
         "WantedBy=default.target",
@@ -85,33 +94,48 @@ class Systemd:
 
         `before_restart` runs before a gateway that is running is ended. Raises EdgewiseError where systemd refuses.
         """
-        self._call(
-            "systemctl", "--user", "daemon-reload"
-        )  # before anything is written: is there a systemd at all?
+        self._look_for_systemd(service)
         unit, text = self.folder / UNIT, unit_text(service)
-        changed = not unit.exists() or unit.read_text(encoding="utf-8") != text
-        if changed:
-            if unit.exists() and not unit.read_text(encoding="utf-8").startswith(MARK):
-                raise ConfigError(f"{unit} is not ours", hint="move it away first")
-            self.folder.mkdir(parents=True, exist_ok=True)
-            written = unit.with_suffix(".new")
-            written.write_text(text, encoding="utf-8")
-            written.replace(unit)
-            self._call("systemctl", "--user", "daemon-reload")
-        self._call("systemctl", "--user", "enable", UNIT)
+        there = unit.read_text(encoding="utf-8") if unit.exists() else None
+        if there is not None and not there.startswith(MARK):
+            raise ConfigError(f"{unit} is not ours", hint="move it away first")
         self._call("loginctl", "enable-linger", self.user)
-        if not changed and self.is_running():
-            return False
-        if self.is_running():
-            before_restart()
-        self._call("systemctl", "--user", "restart", UNIT)
-        return True
+        running = self.is_running()
+        if there != text:
+            if running:
+                before_restart()
+            self._write(unit, text)
+        if there != text or not running:
+            # the next thing after the unit: should one of these calls fail, an install that finds it unchanged would not start it anew
+            self._call("systemctl", "--user", "restart", UNIT)
+        self._call("systemctl", "--user", "enable", UNIT)
+        return there != text or not running
+
+    def _write(self, unit: Path, text: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        written = unit.with_suffix(".new")
+        written.write_text(text, encoding="utf-8")
+        written.replace(unit)
+        self._call("systemctl", "--user", "daemon-reload")
+
+    def _look_for_systemd(self, service: Service) -> None:
+        """Before anything is written. Raises EdgewiseError saying what else would run the gateway."""
+        try:
+            self._call("systemctl", "--user", "daemon-reload")
+        except EdgewiseError as error:
+            command = " ".join(quoted(word) for word in service.argv)
+            raise EdgewiseError(
+                error.message, hint=f"without it, have whatever starts programs here run: {command}"
+            ) from error
 
     def uninstall(self) -> bool:
         """Stop the gateway, which ends its engines, and remove what `install` wrote. Whether there was anything."""
         found = [path for path in sorted(self.folder.glob("*.service")) if _is_ours(path)]
         for unit in found:
             self._call("systemctl", "--user", "disable", "--now", unit.name)
+            self._run(
+                "systemctl", "--user", "kill", unit.name
+            )  # engines that a gateway which died left behind
             unit.unlink()
         if found:
             self._call("systemctl", "--user", "daemon-reload")
@@ -132,10 +156,7 @@ class Systemd:
         try:
             return self.runner(argv)
         except FileNotFoundError:
-            raise EdgewiseError(
-                f"{argv[0]} is not on this machine",
-                hint="without systemd, have your init run: edgewise gateway",
-            ) from None
+            raise EdgewiseError(f"{argv[0]} is not on this machine") from None
 
 
 def _is_ours(unit: Path) -> bool:
