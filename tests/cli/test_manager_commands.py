@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Callable
+import time
+from dataclasses import asdict
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from edgewise.checkpoints.settings import StoreSettings
-from edgewise.cli import main
+from edgewise.cli import context_command
 from edgewise.core.engines import EngineKind, EngineSpec
-from edgewise.manage.engines import Engines
+from edgewise.manage.engines import Engines, changed
+from edgewise.manage.latest import Latest
 from edgewise.manage.launch import Launcher, LaunchSettings
 from edgewise.manage.state import State
+from tests.support.command_line import Run, command_line
+from tests.support.router_server import RouterModel, router_server
 from tests.support.tiny_gguf import write_tiny_gguf
 
-Run = Callable[..., tuple[object, str, str]]
 UNIT = Path("config/systemd/user/edgewise-gateway.service")
 
 
@@ -36,16 +41,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("COLUMNS", "200")
 
-    def call(*arguments: str) -> tuple[object, str, str]:
-        monkeypatch.setattr(sys, "argv", ["edgewise", *arguments])
-        status: object = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code or 0
-        return status, *capfd.readouterr()
-
-    return call
+    return command_line(monkeypatch, capfd)
 
 
 def engines(home: Path) -> Engines:
@@ -76,6 +72,20 @@ def test_install_takes_over_old_settings(run: Run, tmp_path: Path):
     assert [one.name for one in listed.list()] == ["nano"] and listed.wanted() == {"nano"}
     listed.close()
     assert "is an engine already" in run("install", "--import", str(old))[1]
+
+
+def test_what_is_said_counts_more_than_the_old_file(run: Run, tmp_path: Path, tiny: str):
+    """And an engine whose port is another's is named, not an error half-way."""
+    old = tmp_path / "env"
+    old.write_text("MODEL=/m/nano.gguf\nEDGE_MODEL=/c/Qwen\nEDGE_PORT=8090\nPORT=8111\n")
+    status, _, errors = run("install", "--import", str(old), "--port", "8222")
+    unit = (tmp_path / UNIT).read_text()
+    assert status == 0 and "--port 8222" in unit and "8111" not in unit
+    assert "--alias nemotron=nano --alias nemotron-think=nano" in unit
+    assert "not taken: Qwen: port 8090 is tiny's" in errors
+    listed = engines(tmp_path / "home")
+    assert listed.names() == ["tiny", "nano"]
+    listed.close()
 
 
 @pytest.mark.parametrize(
@@ -133,3 +143,68 @@ def test_what_context_refuses(run: Run, tmp_path: Path, tiny: str, arguments: tu
 def test_there_is_no_engine_yet(run: Run):
     status, _, errors = run("context")
     assert status == 2 and "there is no engine yet" in errors
+
+
+@pytest.fixture
+def router(tmp_path: Path) -> Path:
+    """The presets of an engine that is a router of one tiny model."""
+    model = write_tiny_gguf(tmp_path / "tiny.gguf")
+    presets = tmp_path / "models.ini"
+    presets.write_text(f"# mine\n[small]\nmodel = {model}\nc = 2048\nnp = 2\n")
+    listed = engines(tmp_path / "home")
+    listed.add(EngineSpec("many", EngineKind.LLAMA, str(presets), 8091))
+    listed.close()
+    return presets
+
+
+def test_a_router_s_model_is_set_in_its_presets(run: Run, router: Path):
+    assert "many/small: 1,024 tokens x 2: 0.5 GB" in run("context")[1]
+    status, _, errors = run("context", "4096", "--engine", "many")
+    assert status == 2 and "--engine many/MODEL" in errors
+    status, _, errors = run("context", "4096", "--engine", "many/other")
+    assert status == 2 and "has no model 'other'" in errors
+    before = router.read_text()
+    assert run("context", "4096", "3", "--engine", "many/small")[0] == 2 and router.read_text() == before
+    status, out, _ = run("context", "4096", "3", "--engine", "many/small", "--yes")
+    assert status == 0 and "many/small: 4,096 tokens x 3" in out and "set; it counts" in out
+    text = router.read_text()
+    assert text.startswith("# mine\n[small]") and "ctx-size = 12288" in text and "parallel = 3" in text
+
+
+def test_a_router_that_runs_reads_its_presets_again(
+    run: Run, router: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Between unloading and loading the model; the gateway is a stand-in that does both."""
+    with router_server({"small": RouterModel("loaded")}) as (server, _):
+        told: list[str] = []
+        row = {"name": "many", "models": [{"name": "small", "loaded": True}]}
+        monkeypatch.setattr(context_command, "running", lambda: {"many": row})
+        monkeypatch.setattr(
+            context_command,
+            "follow",
+            lambda what, name: told.append(f"{what} {name} after {len(server.requests)}"),
+        )
+        listed = engines(tmp_path / "home")
+        listed.replace(changed(listed.get("many"), port=urlsplit(server.url).port))
+        listed.close()
+        assert run("context", "4096", "--engine", "many/small", "--yes")[0] == 0
+        assert [(one.method, one.path) for one in server.requests] == [("GET", "/models?reload=1")]
+        assert told == ["unload many/small after 0", "load many/small after 1"]
+
+
+def test_the_newest_models_are_kept_for_when_the_hub_is_away(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    status, _, errors = run("list-latest")
+    assert status == 1 and "cannot be asked" in errors
+    (tmp_path / "home").mkdir(exist_ok=True)
+    known = Latest("hf:a/b-GGUF:Q8_0", "2026-11-20T00:00:00Z", "Q8_0", 10**9, 2 * 10**9, "qwen3", "edgewise")
+    asked_s = time.time() - 7200
+    (tmp_path / "home" / "latest.json").write_text(
+        json.dumps({"models": [asdict(known)], "asked_s": asked_s})
+    )
+    status, out, errors = run("list-latest")
+    assert status == 0 and "2.0 h ago" in errors and "hf:a/b-GGUF:Q8_0" in out and "2026-11-20" in out
+    status, out, _ = run("list-latest", "--json")
+    assert status == 0 and json.loads(out) == asdict(known)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgewise.core.errors import ConfigError, EdgewiseError
-from edgewise.manage.units import MARK, UNIT, Service, Systemd, quoted, unit_text
+from edgewise.manage.units import MARK, UNIT, Service, Systemd, assigned, quoted, unit_text
 
 SERVICE = Service(
     ("/usr/bin/python3", "-m", "edgewise.cli", "gateway", "--port", "8080"), {"PATH": "/usr/bin"}, "48G"
@@ -164,6 +164,8 @@ def test_words_arrive_as_they_were(word: str):
     """Undone as systemd does it: quotes as in a shell, then doubled signs."""
     (read,) = shlex.split(quoted(word).replace("\\t", "\t"))
     assert read.replace("%%", "%").replace("$$", "$") == word
+    (read,) = shlex.split(assigned("NAME", word).replace("\\t", "\t"))
+    assert read.replace("%%", "%") == f"NAME={word}"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not on this machine")

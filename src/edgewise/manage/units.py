@@ -51,7 +51,7 @@ def unit_text(service: Service) -> str:
         "Type=exec",
         f"ExecStart={' '.join(quoted(word) for word in service.argv)}",
         "ExecReload=/bin/kill -HUP $MAINPID",
-        *(f"Environment={quoted(f'{name}={value}')}" for name, value in sorted(service.env.items())),
+        *(f"Environment={assigned(name, value)}" for name, value in sorted(service.env.items())),
         "Restart=on-failure",
         "RestartSec=2",
         "KillMode=process",
@@ -74,9 +74,18 @@ def unit_text(service: Service) -> str:
 
 
 def quoted(word: str) -> str:
-    """One word of a command line or an assignment, as a unit file has it: no specifier and no variable is expanded in it."""
-    text = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    text = text.replace("\n", "\\n").replace("\t", "\\t")
+    """One word of a command line as a unit file has it: no specifier and no variable is expanded in it."""
+    return _quoted(word.replace("$", "$$"))
+
+
+def assigned(name: str, value: str) -> str:
+    """A variable of the environment; there, unlike in command lines, a dollar is a dollar."""
+    return _quoted(f"{name}={value}")
+
+
+def _quoted(text: str) -> str:
+    for sign, written in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("\n", "\\n"), ("\t", "\\t")):
+        text = text.replace(sign, written)
     plain = text and all(c.isalnum() or c in "-_./=:,@+%" for c in text)
     return text if plain else f'"{text}"'
 
