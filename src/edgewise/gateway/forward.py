@@ -19,14 +19,14 @@ from edgewise.gateway.attempts import Attempts, Begun
 from edgewise.gateway.calls import Call
 from edgewise.gateway.counting import Counter
 from edgewise.gateway.downstream import Downstream, Heartbeat, RawHeaders, raw_headers
-from edgewise.gateway.headers import passed_headers
+from edgewise.gateway.headers import passed_headers, plain
 from edgewise.gateway.metrics import NONE, GatewayMetrics
 from edgewise.gateway.outlets import BeforeAnswer, Outlet
 from edgewise.gateway.parts import BrokenReplyError, ForwardOptions, Route
 from edgewise.gateway.profile import Api
 from edgewise.gateway.replies import WholeAnswers, error_answer
 from edgewise.gateway.translate import Translated
-from edgewise.gateway.upstream_errors import broken, malformed
+from edgewise.gateway.upstream_errors import broken, is_answer, malformed
 from edgewise.protocols import sse
 from edgewise.serving.errors import HttpError, JsonResponse, error_response
 
@@ -138,6 +138,9 @@ class Forwarder:
         if begun.reply.status >= 400:
             self.metrics.upstream_errors.labels(upstream, str(begun.reply.status)).inc()
             return await self._pass_error_on(call, begun, down, before)
+        if not is_answer(begun.reply):
+            self.metrics.upstream_errors.labels(upstream, "malformed").inc()
+            raise malformed(upstream)
         if stream is None:
             response = await self._whole.response(begun)
             await respond(down, response, self._headers(call, begun))
@@ -222,14 +225,14 @@ class Forwarder:
     def _headers(self, call: Call, begun: Begun) -> dict[str, str]:
         headers = _who_answers(call, begun.route)
         if begun.plan.dropped:
-            headers["x-edgewise-dropped-fields"] = ", ".join(begun.plan.dropped)
-        return {name: value.encode("latin-1", "replace").decode("latin-1") for name, value in headers.items()}
+            headers["x-edgewise-dropped-fields"] = plain(", ".join(begun.plan.dropped))
+        return headers
 
 
 def _who_answers(call: Call, route: Route) -> dict[str, str]:
     return {
-        "x-edgewise-upstream": route.upstream.name,
-        "x-edgewise-model": route.model,
+        "x-edgewise-upstream": plain(route.upstream.name),
+        "x-edgewise-model": plain(route.model),
         "request-id": call.id,
     }
 

@@ -20,6 +20,7 @@ from edgewise.gateway.parts import Router, Upstream
 from edgewise.gateway.profile import ModelCard
 from edgewise.protocols.models import anthropic_fields, encode_models
 from edgewise.serving.errors import HttpError, JsonResponse
+from edgewise.serving.paths import route_path
 
 Handler = Callable[[Request, KeyRecord], Awaitable[Response]]
 
@@ -72,7 +73,7 @@ class Information:
         return JsonResponse(encode_models(list(self._entries())))
 
     async def _model(self, request: Request, key: KeyRecord) -> Response:
-        name = request.url.path.split("/v1/models/", 1)[1]
+        name = route_path(request.scope).removeprefix("/v1/models/")
         for entry in self._entries():
             if entry["id"] == name:
                 return JsonResponse(entry)

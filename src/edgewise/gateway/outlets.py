@@ -166,5 +166,6 @@ def _without_start(data: bytes) -> bytes:
     event = signs.data_of(head)
     if event.get("type") != "message_start":
         return data
-    usage = event["message"].get("usage") or {}
+    message = event.get("message")
+    usage = (message.get("usage") if isinstance(message, dict) else None) or {}
     return signs.message_delta({"output_tokens": 0, **usage}) + rest

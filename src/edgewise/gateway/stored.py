@@ -21,6 +21,7 @@ from edgewise.protocols.fields import Fields, invalid
 from edgewise.protocols.responses import earlier_items
 from edgewise.protocols.responses_input import is_reference, own_items
 from edgewise.serving.errors import HttpError, JsonResponse
+from edgewise.serving.paths import route_path
 from edgewise.serving.response_lists import page_of
 from edgewise.serving.response_store import OwnResponses, ResponseStore
 
@@ -70,7 +71,7 @@ class KeptResponses:
 
     async def answer(self, request: Request, key: KeyRecord) -> Response:
         """/v1/responses/ID, /v1/responses/ID/input_items, /v1/responses/ID/cancel."""
-        response_id, _, rest = request.url.path.split("/responses/", 1)[1].partition("/")
+        response_id, _, rest = route_path(request.scope).split("/responses/", 1)[1].partition("/")
         own = self.of(key)
         entry = own.get(response_id)
         if entry is None:
@@ -123,6 +124,10 @@ def _ended_response(events: bytes) -> dict[str, Any] | None:
         if line.startswith(b"data:"):
             if not any(kind.encode() in line for kind in _ENDS):
                 return None
-            event = orjson.loads(line[5:])
-            return event["response"] if event.get("type") in _ENDS else None
+            try:
+                event = orjson.loads(line[5:])
+            except orjson.JSONDecodeError:
+                return None
+            response = event.get("response") if isinstance(event, dict) else None
+            return response if isinstance(response, dict) and event.get("type") in _ENDS else None
     return None

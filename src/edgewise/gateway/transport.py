@@ -1,7 +1,8 @@
 """The HTTP client: HTTP/1.1 over asyncio, parsed by httptools. docs/decisions/0002-gateway-http-client.md says why it is our own.
 
 It does what forwarding needs and nothing else: bodies whole on the way out, as they come on the way in, connections kept and reused,
-TLS for https. No redirects, no cookies, no decompression, no proxies: what an upstream says is passed on as it is. Event loop only.
+TLS for https. No redirects, no cookies, no proxies: what an upstream says is passed on as it is, but for a compression that nobody asked
+for. Event loop only.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from edgewise.core.errors import ConfigError
+from edgewise.gateway.coding import CODINGS, Decoder
 from edgewise.gateway.connection import Connection
 from edgewise.gateway.parts import BrokenReplyError, NotBegunError
 
@@ -52,7 +54,18 @@ class HttpReply:
         self.headers: Mapping[str, str] = connection.headers
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises BrokenReplyError where it ends early or nothing came for the request's timeout."""
+        """The body as it comes, decompressed. Raises BrokenReplyError where it ends early or nothing came for the request's timeout."""
+        if self.headers.get("content-encoding") not in CODINGS:
+            async for piece in self._chunks():
+                yield piece
+            return
+        decoder = Decoder()
+        async for piece in self._chunks():
+            for part in decoder.feed(piece):
+                yield part
+        decoder.close()
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
         connection = self._connection
         while True:
             if data := connection.take():

@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+from edgewise.gateway.coding import CODINGS
+from edgewise.gateway.parts import Reply
 from edgewise.gateway.profile import Api
 from edgewise.serving.errors import HttpError
 
@@ -28,6 +30,14 @@ def malformed(upstream: str) -> HttpError:
         f"The answer of the upstream {upstream} is not of the kind that was asked for.",
         kind="server_error",
         code="upstream_malformed",
+    )
+
+
+def is_answer(reply: Reply) -> bool:
+    """Whether a reply below 400 can hold an answer at all: no redirect, no page to sign in, nothing in a coding that we cannot read."""
+    readable = reply.headers.get("content-encoding", "identity") in ("identity", *CODINGS)
+    return (
+        reply.status == 200 and readable and not reply.headers.get("content-type", "").startswith("text/html")
     )
 
 
@@ -93,6 +103,9 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def read_error(upstream: str, status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
+    """What an answer that is no success says; one below 400 says nothing that was asked."""
+    if status < 400:
+        return malformed(upstream)
     value = _object(body)
     error = value.get("error")
     fields = error if isinstance(error, dict) else value
