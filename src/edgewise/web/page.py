@@ -1,4 +1,4 @@
-"""The page itself: `/` and its files, read once, from a fixed list.
+"""The page itself: `/` and its files, read once; nothing else of the folder's neighbours is ever served.
 
 What a model writes is shown by this page, so the page's policy lets nothing but its own files run: no inline script, no other
 origin, and no way to turn text into HTML (`require-trusted-types-for` makes even a slip in the page's own code an error).
@@ -15,33 +15,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-FILES = (
-    "api.js",
-    "app.js",
-    "chats.js",
-    "code.js",
-    "composer.js",
-    "content.css",
-    "dialogs.js",
-    "dom.js",
-    "export.js",
-    "highlight.js",
-    "icon.svg",
-    "inline.js",
-    "languages.js",
-    "markdown.js",
-    "menu.js",
-    "message.js",
-    "picker.js",
-    "replies.js",
-    "research.js",
-    "settings.js",
-    "sidebar.js",
-    "store.js",
-    "style.css",
-    "theme.js",
-    "thread.js",
-)
+_STATIC = files("edgewise.web") / "static"
+_INDEX = "index.html"
+
+FILES = tuple(sorted(file.name for file in _STATIC.iterdir() if file.name != _INDEX))
 """Everything the page loads beside itself."""
 
 PATHS = frozenset({"/", *(f"/page/{name}" for name in FILES)})
@@ -107,12 +84,11 @@ def page_routes(greeting: Greeting, *, search: bool = False) -> list[BaseRoute]:
 
     Only browsers get HTML at `/`: everybody else gets `greeting`, one line of text, since clients probe the address.
     """
-    source = files("edgewise.web") / "static"
-    known = {name: PageFile.of(name, (source / name).read_bytes()) for name in FILES}
-    html = (source / "index.html").read_bytes()
+    known = {name: PageFile.of(name, (_STATIC / name).read_bytes()) for name in FILES}
+    html = (_STATIC / _INDEX).read_bytes()
     if search:
         html = html.replace(_SEARCH_MARK, _SEARCH_MARK.replace(b"off", b"on"))
-    index = PageFile.of("index.html", html)
+    index = PageFile.of(_INDEX, html)
 
     async def root(request: Request) -> Response:
         answer = index.answer(request) if wants_html(request) else PlainTextResponse(greeting(request))
