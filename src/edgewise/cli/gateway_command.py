@@ -9,15 +9,17 @@ import typer
 
 from edgewise.cli.common import checked_search_url, profiles_folder, setup_logging, store_settings
 from edgewise.cli.engine_parts import engine_names, gateway_desk
+from edgewise.cli.local_engine import local_engine
 from edgewise.cli.serve_command import environment_keys
 from edgewise.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edgewise.gateway.config import GatewayConfig
+    from edgewise.gateway.config import GatewayConfig, UpstreamConfig
 
 
 def command(
     engine: Annotated[list[str] | None, typer.Option(metavar="NAME[:KIND]=URL", help="an upstream (repeatable, the first is preferred); KIND: edgewise, llama, edge-llm, vllm, openai", show_default=False)] = None,
+    serve_model: Annotated[str | None, typer.Option("--serve", metavar="MODEL", help="serve this model in the gateway's own process, as its first upstream", show_default=False)] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with upstreams and settings; read again on SIGHUP", show_default=False)] = None,
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 picks a free one")] = 8080,
@@ -62,13 +64,18 @@ def command(
     data_dir = store.data_dir
 
     def load() -> GatewayConfig:
-        return _configuration(engine or [], config, aliases, given, engine_names(store))
+        first = () if local is None else (local[0],)
+        return _configuration(first, engine or [], config, aliases, given, engine_names(store))
 
     keys = tuple(api_key or ()) or environment_keys()
     search = SearchSettings(
         checked_search_url(search_url), max_body_bytes=max_body_mb << 20, keep_alive_s=keep_alive_s
     )
-    with gateway_desk(store, keep_free_gb, needed=not (engine or config)) as desk:
+    needed = not (engine or config or serve_model)
+    with (
+        local_engine(serve_model, max_body_mb << 20) as local,
+        gateway_desk(store, keep_free_gb, needed=needed) as desk,
+    ):
         serve(
             load,
             ForwardOptions(
@@ -86,6 +93,7 @@ def command(
             profiles=FileProfiles(profiles_folder()),
             routes=web_routes(_greeting, search, page=page),
             desk=desk,
+            local=None if local is None else local[1],
         )
 
 
@@ -96,6 +104,7 @@ def _greeting(request: object) -> str:
 
 
 def _configuration(
+    first: tuple[UpstreamConfig, ...],
     engines: list[str],
     path: Path | None,
     aliases: dict[str, str],
@@ -109,7 +118,7 @@ def _configuration(
     from edgewise.gateway.config import GatewayConfig, engine_of, read_config
 
     base = GatewayConfig(engines=names) if path is None else read_config(path, names)
-    upstreams = (*(engine_of(text) for text in engines), *base.upstreams)
+    upstreams = (*first, *(engine_of(text) for text in engines), *base.upstreams)
     return base.replace(upstreams=upstreams, aliases={**base.aliases, **aliases}, **given)
 
 

@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
 from edgewise.core.errors import ConfigError
 from edgewise.gateway.app import create_gateway
 from edgewise.gateway.config import GatewayConfig
 from edgewise.gateway.fleet import Fleet
+from edgewise.gateway.in_process import InProcessTransport
 from edgewise.gateway.keys import KeyStore, OpenDoor
 from edgewise.gateway.learning import ProfileStore
-from edgewise.gateway.parts import ForwardOptions, GatewayParts
+from edgewise.gateway.parts import ForwardOptions, GatewayParts, Transport
 from edgewise.gateway.transport import HttpTransport
 from edgewise.serving.auth import is_loopback
 from edgewise.serving.listening import Announce, Server, bind, print_line, url_of
@@ -59,12 +61,14 @@ class Gateway:
         profiles: ProfileStore | None = None,
         routes: Sequence[BaseRoute] = (),
         desk: EngineDesk | None = None,
+        local: ASGIApp | None = None,
     ) -> None:
-        """Raises ConfigError."""
+        """`local` answers for the upstream at `in_process.ADDRESS`. Raises ConfigError."""
         self._load = load
         self._desk = desk
         self._config = load()
-        transport = HttpTransport()
+        outside = HttpTransport()
+        transport: Transport = outside if local is None else InProcessTransport(local, outside)
         self.fleet = Fleet(self._config, transport, profiles)
         minding = [] if desk is None else [lambda: desk.open(transport, self._engines_changed, self._default)]
         self.app = create_gateway(
@@ -75,7 +79,7 @@ class Gateway:
                 options=options,
                 routes=routes,
                 startup=(self._hear_reloads, self.fleet.start, *minding),
-                shutdown=(*([] if desk is None else [desk.close]), self.fleet.stop, transport.aclose),
+                shutdown=(*([] if desk is None else [desk.close]), self.fleet.stop, outside.aclose),
             )
         )
 
@@ -126,12 +130,19 @@ def serve(
     routes: Sequence[BaseRoute] = (),
     announce: Announce | None = None,
     desk: EngineDesk | None = None,
+    local: ASGIApp | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM. Belongs on the main thread. Raises ConfigError for a configuration or an address that cannot be used."""
     chosen = listening or Listening()
     doors = keys or OpenDoor()
     gateway = Gateway(
-        load, options or ForwardOptions(), keys=doors, profiles=profiles, routes=routes, desk=desk
+        load,
+        options or ForwardOptions(),
+        keys=doors,
+        profiles=profiles,
+        routes=routes,
+        desk=desk,
+        local=local,
     )
     listener = bind(chosen.host, chosen.port)
     with contextlib.closing(listener):

@@ -22,6 +22,7 @@ class InProcessReply:
         self._gone = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(app, scope))
         self.status = 0
+        self.headers: dict[str, str] = {}  # names in lower case
 
     async def _run(self, app: ASGIApp, scope: Scope) -> None:
         try:
@@ -44,6 +45,10 @@ class InProcessReply:
             await self._task
             raise RuntimeError("the application answered nothing")
         self.status = message["status"]
+        self.headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in message.get("headers", ())
+        }
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while (message := await self._messages.get()) is not None:
