@@ -404,3 +404,16 @@ def test_counts_reach_any_api(one_api: str):
         model="m", messages=[{"role": "user", "content": "hi"}]
     )
     assert counted.input_tokens == 7
+
+
+def test_a_translated_message_tells_its_counts_at_the_end():
+    """They are not known when it begins."""
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "stream": True}
+    with scripted(chat_server("m")) as server, gateway(upstream(server.url)) as url:
+        text = httpx.post(f"{url}/v1/messages", json=body).text
+    events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
+    usages = {
+        event["type"]: event.get("usage") or (event.get("message") or {}).get("usage") for event in events
+    }
+    assert usages["message_start"]["input_tokens"] == 0
+    assert (usages["message_delta"]["input_tokens"], usages["message_delta"]["output_tokens"]) == (7, 3)
