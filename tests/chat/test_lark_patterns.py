@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from edgewise.chat.lark_patterns import MAX_CHARS, LarkPatternError, pattern_of_lark
+from edgewise.chat.lark_patterns import MAX_CHARS, LarkPatternError, lark_fault, pattern_of_lark
 
 NOTES = r"""
 // A list of changes, each a line long.
@@ -98,3 +98,19 @@ GROWING = "\n".join(f"{x}: {y} {y} {y} {y}" for x, y in ("ab", "bc", "cd", "de",
 def test_what_is_no_expression(grammar: str, reason: str):
     with pytest.raises(LarkPatternError, match=re.escape(reason)):
         pattern_of_lark(grammar)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "fault"),
+    [
+        ('start: ("a"', "stands where"),
+        ("start: nowhere", "nothing defines"),
+        ("once upon a time", "is not understood"),
+        ('start: "(" start ")" | "x"', ""),
+        ("start: X\n%import python.X", ""),
+        ('start: "a"', ""),
+    ],
+)
+def test_a_grammar_that_is_none_is_told_from_one_that_is_no_expression(grammar: str, fault: str):
+    found = lark_fault(grammar)
+    assert fault in found and bool(found) is bool(fault)

@@ -126,3 +126,12 @@ async def test_a_named_tool_is_called(client: httpx.AsyncClient):
     choice = {"type": "function", "name": "add", "namespace": "mcp__notes"}
     response = await ask(client, user("note"), tool_choice=choice)
     assert [item["name"] for item in response["output"]] == ["add"]
+
+
+async def test_a_freeform_tool_whose_grammar_is_none(client: httpx.AsyncClient):
+    grammar = {"type": "grammar", "syntax": "lark", "definition": 'start: ("a"'}
+    tools = [{"type": "custom", "name": "patch", "format": grammar}]
+    response = await client.post("/v1/responses", json={"input": "x", "tools": tools})
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["param"] == "tools[0].format.definition" and "is no Lark grammar" in error["message"]

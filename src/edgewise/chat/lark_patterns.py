@@ -51,7 +51,11 @@ SPECIAL = frozenset(r"\.+*?()|[]{}^$/-&~#")
 
 
 class LarkPatternError(ValueError):
-    """A grammar that is no regular expression, or is written in a way that is not known here."""
+    """A grammar that is no regular expression, or uses what is not known here."""
+
+
+class LarkSyntaxError(LarkPatternError):
+    """A grammar that is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,17 @@ class _Token:
 def pattern_of_lark(source: str) -> str:
     """A regular expression for the whole of what a grammar's `start` accepts. Raises LarkPatternError saying why there is none."""
     return _Grammar(source).pattern()
+
+
+def lark_fault(source: str) -> str:
+    """Why a text is no Lark grammar, or "": one that is no regular expression may still be a grammar."""
+    try:
+        pattern_of_lark(source)
+    except LarkSyntaxError as error:
+        return str(error)
+    except LarkPatternError:
+        pass
+    return ""
 
 
 def escaped(text: str) -> str:
@@ -101,7 +116,7 @@ class _Grammar:
             return
         match = DEFINITION.match(statement)
         if match is None:
-            raise LarkPatternError(f"the line {statement[:40]!r} is not understood")
+            raise LarkSyntaxError(f"the line {statement[:40]!r} is not understood")
         self._definitions[match["name"]] = list(_tokens(statement[match.end() :]))
 
     def _direct(self, statement: str) -> None:
@@ -127,7 +142,7 @@ class _Grammar:
             raise LarkPatternError(f"the rule {name!r} refers to itself")
         if name not in self._patterns:
             if name not in self._definitions:
-                raise LarkPatternError(f"nothing defines {name!r}")
+                raise LarkSyntaxError(f"nothing defines {name!r}")
             self._open.append(name)
             whole = _Expression(self, self._definitions[name], is_terminal=name.isupper()).whole()
             if len(whole) > MAX_CHARS:
@@ -149,7 +164,7 @@ class _Expression:
     def whole(self) -> str:
         found = self._choice()
         if self.pos < len(self.tokens):
-            raise LarkPatternError(f"{self.tokens[self.pos].text!r} is not understood")
+            raise LarkSyntaxError(f"{self.tokens[self.pos].text!r} is not understood")
         return found
 
     def _peek(self) -> str:
@@ -164,7 +179,7 @@ class _Expression:
 
     def _expect(self, sign: str) -> None:
         if not self._take(sign):
-            raise LarkPatternError(f"{self._peek()!r} stands where {sign!r} should")
+            raise LarkSyntaxError(f"{self._peek()!r} stands where {sign!r} should")
 
     def _choice(self) -> str:
         options = [self._sequence()]
@@ -199,7 +214,7 @@ class _Expression:
 
     def _number(self) -> str:
         if self.pos >= len(self.tokens) or self.tokens[self.pos].kind != "number":
-            raise LarkPatternError(f"{self._peek()!r} stands where a number should")
+            raise LarkSyntaxError(f"{self._peek()!r} stands where a number should")
         self.pos += 1
         return self.tokens[self.pos - 1].text
 
@@ -224,7 +239,7 @@ class _Expression:
             case "name":
                 before = self._before_terminal() if token.text.isupper() else ""
                 return before + self.grammar.named(token.text)
-        raise LarkPatternError(f"{token.text!r} is not understood")
+        raise LarkSyntaxError(f"{token.text!r} is not understood")
 
     def _before_terminal(self) -> str:
         return "" if self.is_terminal else self.grammar.skip
@@ -236,7 +251,7 @@ class _Expression:
             self.pos += 1
             end = _decoded(last.text) if last.kind == "text" else ""
             if len(text) != 1 or len(end) != 1 or end < text:
-                raise LarkPatternError("a range needs two characters in order")
+                raise LarkSyntaxError("a range needs two characters in order")
             return f"[{escaped(text)}-{escaped(end)}]"
         return f"(?i:{escaped(text)})" if token.extra else escaped(text)
 
@@ -245,7 +260,7 @@ def _decoded(quoted: str) -> str:
     try:
         return str(ast.literal_eval(quoted))
     except (ValueError, SyntaxError):
-        raise LarkPatternError(f"the text {quoted[:40]} is not understood") from None
+        raise LarkSyntaxError(f"the text {quoted[:40]} is not understood") from None
 
 
 def _statements(source: str) -> Iterator[str]:
@@ -268,7 +283,7 @@ def _tokens(text: str) -> Iterator[_Token]:
     while pos < len(text):
         match = TOKEN.match(text, pos)
         if match is None:
-            raise LarkPatternError(f"{text[pos : pos + 20]!r} is not understood")
+            raise LarkSyntaxError(f"{text[pos : pos + 20]!r} is not understood")
         pos = match.end()
         if match["text"] is not None:
             yield _Token("text", match["text"], match["fold"])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from edgewise.chat.lark_patterns import lark_fault
 from edgewise.core.chat import CUSTOM_SCHEMA, ToolChoice, ToolDefinition
 from edgewise.protocols.fields import Fields, invalid
 
@@ -127,7 +128,7 @@ def read_name(fields: Fields) -> str:
 
 
 def read_custom_format(tool: Fields) -> dict[str, Any] | None:
-    """The grammar a freeform tool's input has to match; None for plain text."""
+    """The grammar a freeform tool's input has to match; None for plain text. Raises InvalidRequestError for one that is none."""
     given = tool.object("format")
     if given is None or given.string("type") in (None, "text"):
         return None
@@ -138,6 +139,8 @@ def read_custom_format(tool: Fields) -> dict[str, Any] | None:
         raise grammar.fail("syntax", "must be lark or regex", syntax)
     if not (definition := grammar.string("definition")):
         raise grammar.fail("definition", "is required")
+    if syntax == "lark" and (fault := lark_fault(definition)):
+        raise grammar.fail("definition", f"is no Lark grammar: {fault}")
     return {"type": "grammar", "syntax": syntax, "definition": definition}
 
 
