@@ -300,6 +300,26 @@ CASES = (
         dropped=("thinking_budget",),
     ),
     Case("thinking", profile(), messages(USER, enable_thinking=True), {"reasoning_effort": "medium"}),
+    Case(
+        "billing-line",
+        profile(),
+        messages(USER, system="x-anthropic-billing-header: cc=1; cch=a1;\nBe brief."),
+        {"system": "Be brief."},
+        api=Api.MESSAGES,
+    ),
+    Case(
+        "billing-line",
+        profile(),
+        messages(
+            USER,
+            system=[
+                {"type": "text", "text": "x-anthropic-billing-header: cc=1;"},
+                {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}},
+            ],
+        ),
+        {"system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]},
+        api=Api.COUNT_TOKENS,
+    ),
     Case("thinking", profile(Fault.THINKING_SWITCH), messages(USER), SWITCHED),
     Case("thinking", profile(Fault.THINKING_SWITCH), messages(USER), SWITCHED, api=Api.MESSAGES),
     Case(

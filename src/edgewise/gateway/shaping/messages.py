@@ -7,6 +7,7 @@ from typing import Any
 from edgewise.chat.dialects.arguments import dumped
 from edgewise.gateway.profile import Api, Fault, Kind, Profile
 from edgewise.gateway.shaping.step import Body, Context, Step, map_messages, objects
+from edgewise.protocols.anthropic_messages import BILLING_HEADER
 
 _APIS = (Api.MESSAGES, Api.COUNT_TOKENS)
 _SYSTEM = ("system", "developer")
@@ -57,7 +58,34 @@ def _write_out_blocks(body: Body, context: Context) -> Body:
     return map_messages(body, change)
 
 
+def _without_billing(block: dict[str, Any]) -> dict[str, Any] | None:
+    """A block of the system prompt without a billing line at its top; None where it was nothing else."""
+    text = block.get("text")
+    if not isinstance(text, str) or not text.startswith(BILLING_HEADER):
+        return block
+    rest = text.partition("\n")[2]
+    return {**block, "text": rest} if rest.strip() else None
+
+
+def _leave_out_billing(body: Body, context: Context) -> Body:
+    """Claude Code's first line differs from session to session: with it no prompt would begin as one that is cached."""
+    system = body.get("system")
+    blocks = [{"text": system}] if isinstance(system, str) else objects(system)
+    kept = [_without_billing(one) for one in blocks]
+    if all(new is old for new, old in zip(kept, blocks, strict=True)):
+        return body
+    rest = [one for one in kept if one is not None]
+    if isinstance(system, str):
+        return {**body, "system": rest[0]["text"] if rest else ""}
+    return {**body, "system": rest}
+
+
+def _is_foreign(profile: Profile, api: Api) -> bool:
+    return api in _APIS and profile.kind is not Kind.EDGEWISE
+
+
 MESSAGES_STEPS = (
+    Step("billing-line", _is_foreign, _leave_out_billing),
     Step("system-to-top", _takes_two_roles, _move_system),
     Step(
         "blocks-as-text",
