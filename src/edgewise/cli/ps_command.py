@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -10,6 +11,10 @@ import typer
 
 from edgewise.cli.engine_parts import control, engine_list
 from edgewise.core.engines import EngineSpec
+
+_TITLES = ["NAME", "KIND", "MODEL", "STATE", "PID", "PORT", "UPTIME", "MEMORY", "CONTEXT", "RESTARTS"]
+
+_ROOM_FOR_MODELS = 110  # columns of a terminal
 
 
 def command(
@@ -26,12 +31,18 @@ def command(
         for row in rows:
             print(json.dumps(row))
         return
-    table = Table(box=None, pad_edge=False)
-    for title in ("NAME", "KIND", "MODEL", "STATE", "PID", "PORT", "UPTIME", "MEMORY", "CONTEXT", "RESTARTS"):
-        table.add_column(title, no_wrap=title != "MODEL", overflow="fold")
-    for row in rows:
-        table.add_row(*_cells(row))
     console = Console()
+    titles = [title for title in _TITLES if title != "MODEL" or console.width >= _ROOM_FOR_MODELS]
+    cells = [
+        [cell for title, cell in zip(_TITLES, _cells(row), strict=True) if title in titles] for row in rows
+    ]
+    table = Table(box=None, pad_edge=False)
+    for title, *column in zip(titles, *cells, strict=True):
+        wide = title in ("NAME", "MODEL")  # the others are never cut
+        least = 4 if wide else max(map(len, (title, *column)))
+        table.add_column(title, overflow="fold", no_wrap=not wide, min_width=least)
+    for row_cells in cells:
+        table.add_row(*row_cells)
     console.print(table)
     for row in rows:
         if row["last_error"]:
@@ -59,7 +70,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
     return [
         row["name"] + ("*" if row["default"] else ""),
         row["kind"] or "",
-        row["model"] or "",
+        Path(row["model"] or "").name,
         row["state"],
         str(row["pid"] or ""),
         str(row["port"] or ""),
