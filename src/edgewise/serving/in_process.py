@@ -11,6 +11,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Scope
 
 _HELD = 16  # messages that wait to be read, until the application has to
+_PATIENCE_S = 2.0
 
 
 class InProcessReply:
@@ -62,14 +63,17 @@ class InProcessReply:
         return b"".join([piece async for piece in self.chunks()])
 
     async def aclose(self) -> None:
-        """The application sees its client leave."""
+        """The application sees its client leave; what has not ended some seconds later is cancelled."""
         self._gone.set()
+        patience = asyncio.get_running_loop().time() + _PATIENCE_S
         while not self._task.done():
             with contextlib.suppress(asyncio.QueueEmpty):
                 while True:
                     self._messages.get_nowait()
             await asyncio.wait((self._task,), timeout=0.02)
-        with contextlib.suppress(Exception):
+            if asyncio.get_running_loop().time() > patience:
+                self._task.cancel()
+        with contextlib.suppress(Exception, asyncio.CancelledError):
             await self._task
 
 

@@ -77,6 +77,7 @@ class Model:
     turns: Turns
     asked: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
+    num_cancelled: int = 0
 
     async def chat(self, request: Request) -> Response:
         body = await request.json()
@@ -86,7 +87,11 @@ class Model:
             turn = self.turns(body)
         else:
             turn = self.turns.pop(0) if len(self.turns) > 1 else self.turns[0]
-        await asyncio.sleep(turn.pause_s)
+        try:
+            await asyncio.sleep(turn.pause_s)
+        except asyncio.CancelledError:
+            self.num_cancelled += 1
+            raise
         if turn.status != 200:
             error = {"message": "No.", "type": "invalid_request_error", "code": "x", "param": None}
             return JSONResponse({"error": error}, turn.status)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from edgewise.web.search.limits import Limits
 from edgewise.web.search.tools import TOOLS
 from tests.support.examples import examples
+from tests.support.waiting import wait_until
 from tests.web.search.stands import Model, Searxng, Turn, ask, call, events, hit, page, searching, web
 
 pytestmark = pytest.mark.http
@@ -304,6 +305,16 @@ def test_a_client_that_leaves_ends_the_research():
         asked = len(model.asked)
         time.sleep(0.3)
         assert len(model.asked) == asked < 9
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_before_the_first_word(stream: bool):
+    model = Model([Turn("late", pause_s=30)])
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": stream}
+    with searching(model, Searxng()) as url:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{url}/v1/web/chat/completions", json=body, timeout=0.3)
+        wait_until(lambda: model.num_cancelled == 1)
 
 
 names = st.sampled_from(["web_search", "fetch_page", "other", ""])

@@ -9,9 +9,9 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import orjson
@@ -25,7 +25,7 @@ from edgewise.protocols import sse
 from edgewise.protocols.errors import encode_error
 from edgewise.serving import in_process
 from edgewise.serving.bodies import decode_json, read_body
-from edgewise.serving.errors import HttpError, JsonResponse, error_response
+from edgewise.serving.errors import ClientGoneError, HttpError, JsonResponse, error_response
 from edgewise.web.search.fetching import Fetcher
 from edgewise.web.search.limits import Limits
 from edgewise.web.search.loop import Loop, ModelError
@@ -33,6 +33,8 @@ from edgewise.web.search.sources import Sources, host_of
 from edgewise.web.search.tools import Research
 
 logger = logging.getLogger("edgewise.web")
+
+T = TypeVar("T")
 
 PATH = "/v1/web/chat/completions"
 _CHAT = "/v1/chat/completions"
@@ -68,11 +70,25 @@ async def _answer(request: Request, settings: SearchSettings) -> Response:
     raw = await read_body(request, max_bytes=settings.max_body_bytes, timeout_s=60.0)
     body = _checked(decode_json(raw))
     answering = Answering(request.scope["app"], request.scope, settings, body)
-    await answering.begin()
+    await _while_client_stays(request, answering.begin())
     if body.get("stream"):
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         return StreamingResponse(answering.stream(), media_type=sse.CONTENT_TYPE, headers=headers)
-    return JsonResponse(await answering.whole())
+    return JsonResponse(await _while_client_stays(request, answering.whole()))
+
+
+async def _while_client_stays(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Raises ClientGoneError where the client leaves first; the work is cancelled then."""
+    doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((doing, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            raise ClientGoneError("the client left before its answer")
+        return doing.result()
+    finally:
+        gone.cancel()
+        doing.cancel()
+        await asyncio.gather(doing, gone, return_exceptions=True)
 
 
 def _checked(body: Any) -> dict[str, Any]:
