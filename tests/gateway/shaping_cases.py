@@ -281,6 +281,19 @@ CASES = (
         dropped=("response_format",),
     ),
     Case(
+        "choice-left-free",
+        profile(Fault.CHOICE_REFUSED),
+        messages(USER, tools=[TOOL], tool_choice="required"),
+        {"tool_choice": None},
+    ),
+    Case(
+        "choice-left-free",
+        profile(Fault.CHOICE_REFUSED),
+        messages(USER, tools=[TOOL], tool_choice={"type": "tool", "name": "write_file"}),
+        {"tool_choice": None},
+        api=Api.MESSAGES,
+    ),
+    Case(
         "thinking",
         profile(kind=Kind.LLAMA),
         messages(USER),

@@ -44,6 +44,7 @@ SWITCHES: dict[str, dict[str, Fault]] = {
     "developer_role_raises": {"developer": Fault.DEVELOPER_ROLE},
     "required_ignored": {"required": Fault.REQUIRED_CHOICE},
     "named_ignored": {"named": Fault.NAMED_CHOICE},
+    "choice_refused": {"required": Fault.CHOICE_REFUSED, "named": Fault.CHOICE_REFUSED},
     "none_ignored": {"none": Fault.NONE_CHOICE},
     "parallel_ignored": {"parallel": Fault.PARALLEL_CALLS},
     "unstable_indices": {"streamed calls": Fault.CALL_INDICES},
@@ -64,7 +65,7 @@ SWITCHES: dict[str, dict[str, Fault]] = {
     "string_errors": {"error shape": Fault.ERROR_SHAPE, "overflow": Fault.OVERFLOW},
     "input_errors_are_500": {"error shape": Fault.ERROR_SHAPE, "overflow": Fault.OVERFLOW},
 }
-"""What is switched on -> the probes that find it. The last two are errors that no probe of errors can read."""
+"""What is switched on -> the probes that find it. The last two are errors that no probe of errors can read; a choice is of two kinds."""
 
 BLAMELESS = (
     "penalties_refused", "only_one_choice", "arguments_must_be_json", "dangling_results_refused", "local_media_refused",

@@ -257,6 +257,25 @@ def test_a_required_call_that_is_not_made_is_asked_for_again(stream: bool):
         assert "Call one of the tools" in server.requests[-1].json["messages"][-1]["content"]
 
 
+def test_a_choice_that_is_refused_is_left_free_and_the_answer_checked():
+    answers = iter(
+        [chat_reply("I would rather not.", model="m"), chat_reply(None, model="m", call=("read", ARGUMENTS))]
+    )
+
+    def refusing(asked: Asked):
+        if "tool_choice" in asked.json:
+            return json_answer({"error": {"message": "tool_choice must be auto"}}, 400)
+        return json_answer(next(answers))
+
+    body = {**BODIES[Api.CHAT], "tools": [CHAT_TOOL], "tool_choice": "required", "stream": False}
+    with (
+        scripted(refusing) as server,
+        gateway(with_faults(server.url, Fault.CHOICE_REFUSED, Fault.JSON_SCHEMA)) as url,
+    ):
+        reply = httpx.post(f"{url}/v1/chat/completions", json=body)
+        assert reply.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "read"
+
+
 def counting(asked: Asked):
     """Counts 41, in every way there is; which ways there are, the test says."""
     answers = {

@@ -61,6 +61,7 @@ class Rules:
 
     # Faults of other servers.
     object_arguments_refused: bool = False
+    choice_refused: bool = False  # required and named tools: 400
     none_ignored: bool = False  # calls although tool_choice is none
     unstable_indices: bool = False  # streamed calls are all index 0, their ids missing
     no_stream_usage: bool = False
@@ -256,6 +257,8 @@ def _check_tools(body: dict[str, Any], rules: Rules) -> None:
         choice = (choice.get("function") or {}).get("name")
     if choice not in ("auto", "none", "required", *names) or (choice in ("auto", "required") and not tools):
         raise invalid("tool_choice names no tool", "tools")
+    if rules.choice_refused and choice not in ("auto", "none"):
+        raise unsupported("tool_choice must be auto or none.", "tool_choice")
     if rules.auto_choice_needs_flag and tools and choice in ("auto", "required"):
         raise unsupported("Automatic tool choice needs --enable-auto-tool-choice.", "tool_choice")
 

@@ -48,6 +48,9 @@ class Fault(StrEnum):
     MODEL_NAME = "model-name"  # any name but its own is refused
     REQUIRED_CHOICE = "required-choice"  # tool_choice required is accepted and not enforced
     NAMED_CHOICE = "named-choice"  # likewise a named tool
+    CHOICE_REFUSED = (
+        "choice-refused"  # tool_choice required, or a named tool, is refused though tools are not
+    )
     NONE_CHOICE = "none-choice"  # tools are called although tool_choice is none
     PARALLEL_CALLS = "parallel-calls"  # parallel_tool_calls false is not heeded
     CALL_INDICES = "call-indices"  # streamed calls lack stable indices or ids

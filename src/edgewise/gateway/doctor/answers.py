@@ -43,7 +43,7 @@ async def required(patient: Patient) -> Finding:
     """Asked for something no tool is needed for, with a call required."""
     answer = await patient.chat(_GREET, tools=[WRITE], tool_choice="required", max_tokens=_CALL_TOKENS)
     if not answer.ok:
-        return found(Fault.REQUIRED_CHOICE, f"{answer.status} {answer.error}")
+        return found(Fault.CHOICE_REFUSED, f"{answer.status} {answer.error}")
     if answer.calls:
         return passed()
     if _CALL_MARKUP.search(answer.text):
@@ -57,7 +57,7 @@ async def named(patient: Patient) -> Finding:
     choice = {"type": "function", "function": {"name": "read_clock"}}
     answer = await patient.chat(_GREET, tools=[WRITE, _OTHER], tool_choice=choice, max_tokens=_CALL_TOKENS)
     if not answer.ok:
-        return found(Fault.NAMED_CHOICE, f"{answer.status} {answer.error}")
+        return found(Fault.CHOICE_REFUSED, f"{answer.status} {answer.error}")
     names = _names(answer)
     if not names and "read_clock" in answer.text:
         return passed("the call came as text")
@@ -214,8 +214,8 @@ async def cached(patient: Patient) -> Finding:
 
 
 PROBES = (
-    Probe("required", "tool_choice required is enforced", (Fault.REQUIRED_CHOICE,), required, with_tools=True),
-    Probe("named", "a named tool is called", (Fault.NAMED_CHOICE,), named),
+    Probe("required", "tool_choice required is enforced", (Fault.REQUIRED_CHOICE, Fault.CHOICE_REFUSED), required, with_tools=True),
+    Probe("named", "a named tool is called", (Fault.NAMED_CHOICE, Fault.CHOICE_REFUSED), named),
     Probe("none", "tool_choice none is heeded", (Fault.NONE_CHOICE,), none),
     Probe("calls", "calls come as calls", (Fault.LEAKED_TOOL_MARKUP,), free_call, with_tools=True),
     Probe("parallel", "parallel_tool_calls false is heeded", (Fault.PARALLEL_CALLS,), parallel, with_tools=True),

@@ -63,7 +63,7 @@ async def cancel(patient: Patient) -> Finding:
     rest_s = (times[-1] - times[1]) / (len(times) - 2) * (_LONG_TOKENS - len(times))
     if rest_s < _SHORTEST_REST_S:
         return not_measured(f"the rest of the answer takes only {rest_s:.1f} s")
-    patience_s = min(rest_s / 2, _LONGEST_WAIT_S)
+    patience_s = min(rest_s / 4, _LONGEST_WAIT_S)
     while (waited_s := time.monotonic() - left_s) < patience_s:
         if (await _num_running(patient) or 0) <= idle:
             return passed(f"it stopped within {waited_s:.1f} s")

@@ -13,6 +13,8 @@ from edgewise.gateway.shaping.fields import allowed_fields
 from edgewise.gateway.shaping.step import Body, Context, Step, objects, when, without
 
 SCHEMA_NAME = "tool_call"
+UNENFORCED = frozenset((Fault.REQUIRED_CHOICE, Fault.NAMED_CHOICE, Fault.CHOICE_REFUSED))
+_MODES = {"required": Fault.REQUIRED_CHOICE, "named": Fault.NAMED_CHOICE}
 
 
 def asked_choice(body: Body, api: Api) -> tuple[str, str]:
@@ -35,11 +37,8 @@ def is_unenforced(body: Body, profile: Profile, api: Api) -> bool:
     """Whether a body asks for a call that its upstream may not make."""
     if not body.get("tools"):
         return False
-    mode, _ = asked_choice(body, api)
-    faults = profile.faults
-    return (mode == "required" and Fault.REQUIRED_CHOICE in faults) or (
-        mode == "named" and Fault.NAMED_CHOICE in faults
-    )
+    fault = _MODES.get(asked_choice(body, api)[0])
+    return fault is not None and not profile.faults.isdisjoint((fault, Fault.CHOICE_REFUSED))
 
 
 def can_bind(profile: Profile, api: Api) -> bool:
@@ -63,8 +62,7 @@ def _withhold(body: Body, context: Context) -> Body:
 
 
 def _binds(profile: Profile, api: Api) -> bool:
-    asked = {Fault.REQUIRED_CHOICE, Fault.NAMED_CHOICE}
-    return not asked.isdisjoint(profile.faults) and can_bind(profile, api)
+    return not UNENFORCED.isdisjoint(profile.faults) and can_bind(profile, api)
 
 
 def _bind(body: Body, context: Context) -> Body:
@@ -151,7 +149,13 @@ def _refers_to(value: Any, start: str) -> bool:
     return any(_refers_to(one, start) for one in value.values())
 
 
+def _leave_free(body: Body, context: Context) -> Body:
+    """Where no schema binds the answer: it is checked, and asked for again."""
+    return without(body, "tool_choice") if asked_choice(body, context.api)[0] in _MODES else body
+
+
 CHOICE_STEPS = (
     Step("tools-withheld", when(Fault.NONE_CHOICE, apis=(Api.CHAT, Api.MESSAGES)), _withhold),
     Step("choice-by-schema", _binds, _bind),
+    Step("choice-left-free", when(Fault.CHOICE_REFUSED, apis=(Api.CHAT, Api.MESSAGES)), _leave_free),
 )

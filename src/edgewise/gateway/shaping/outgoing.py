@@ -20,7 +20,7 @@ from edgewise.core.chat import (
 from edgewise.core.requests import Usage
 from edgewise.gateway.profile import Api, Fault, Profile
 from edgewise.gateway.shaping.arguments import Arguments
-from edgewise.gateway.shaping.choices import can_bind
+from edgewise.gateway.shaping.choices import UNENFORCED, can_bind
 from edgewise.gateway.shaping.stops import StopStrings
 
 _CALLS = ("tool_call", "custom_call")
@@ -48,8 +48,8 @@ class Repairs:
         names = choice.names
         offered = [tool for tool in chat.tools if names is None or tool.name in names]
         callable_tools = [] if choice.mode == "none" else offered
-        ignored = {Fault.REQUIRED_CHOICE, Fault.NAMED_CHOICE}
-        bound = choice.mode == "required" and not ignored.isdisjoint(faults) and can_bind(profile, Api.CHAT)
+        unenforced = not UNENFORCED.isdisjoint(faults)
+        bound = choice.mode == "required" and unenforced and can_bind(profile, Api.CHAT)
         leaked = Fault.LEAKED_TOOL_MARKUP in faults and bool(callable_tools)
         stops = chat.sampling.get("stop") or ()
         return cls(
