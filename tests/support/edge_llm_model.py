@@ -165,7 +165,7 @@ def by_rule(body: dict[str, Any], prompt: str) -> Said:
         tool = named(tools, choice) or tools[0]
         times = 2 if any(word in lower for word in (" both", " two ", "parallel", "twice")) else 1
         return Said(calls=tuple(call_of(tool, number) for number in range(times)))
-    if "count" in lower:
+    if "count" in lower or "long story" in lower:
         return Said(_COUNTING)
     if last.get("role") == "tool":
         return Said(f"The tool said: {asked}")

@@ -13,12 +13,13 @@ from edgewise.gateway.doctor.probe import Finding, Probe, found, not_measured, p
 from edgewise.gateway.profile import Fault
 from edgewise.protocols.sse import SseParser
 
-_COUNT = "Count from one to one thousand in words, separated by commas, and do not stop before."
+_STORY = "Write a very long story about a lighthouse and its keeper, of two thousand words at least."
 _LONG_TOKENS = 512
-_READ_PIECES = 12
+_READ_PIECES = 8
 _SHORTEST_REST_S = 1.0  # what is left of an answer must last longer than it takes to notice that nobody reads
 _LONGEST_WAIT_S = 5.0
 _POLL_S = 0.05
+_REST_S = 1.0
 _GAUGES = re.compile(
     r"^(?:vllm:num_requests_running|llamacpp:requests_processing|edgewise_gateway_in_flight)(?:\{.*\})? ([0-9.e+]+)",
     re.MULTILINE,
@@ -45,14 +46,22 @@ async def _num_running(patient: Patient) -> int | None:
     return None
 
 
+async def _at_rest(patient: Patient) -> int | None:
+    """What it answers once earlier questions are done with; others may be asking it too."""
+    until_s = time.monotonic() + _REST_S
+    while (running := await _num_running(patient)) and time.monotonic() < until_s:
+        await asyncio.sleep(_POLL_S)
+    return running
+
+
 async def cancel(patient: Patient) -> Finding:
     """A long answer is left after its first words, and what the server does then is asked of itself."""
-    idle = await _num_running(patient)
+    idle = await _at_rest(patient)
     if idle is None:
         return not_measured("the server does not tell what it is doing")
     times: list[float] = []
     running = idle
-    body = patient.chat_body(_COUNT, max_tokens=_LONG_TOKENS)
+    body = patient.chat_body(_STORY, max_tokens=_LONG_TOKENS)
     async for at_s, _ in patient.arrivals(body, until=lambda piece: len(times) > _READ_PIECES):
         times.append(at_s)
         if len(times) == _READ_PIECES:
@@ -60,10 +69,11 @@ async def cancel(patient: Patient) -> Finding:
     left_s = time.monotonic()
     if len(times) < _READ_PIECES or running <= idle:
         return not_measured("the model says too little, or says it too quickly")
-    rest_s = (times[-1] - times[1]) / (len(times) - 2) * (_LONG_TOKENS - len(times))
+    step_s = (times[-1] - times[1]) / (len(times) - 2)
+    rest_s = step_s * (_LONG_TOKENS - len(times))
     if rest_s < _SHORTEST_REST_S:
         return not_measured(f"the rest of the answer takes only {rest_s:.1f} s")
-    patience_s = min(rest_s / 4, _LONGEST_WAIT_S)
+    patience_s = min(rest_s / 4, max(_LONGEST_WAIT_S, 4 * step_s))  # a server notices between two steps
     while (waited_s := time.monotonic() - left_s) < patience_s:
         if (await _num_running(patient) or 0) <= idle:
             return passed(f"it stopped within {waited_s:.1f} s")
