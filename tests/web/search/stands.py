@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -62,6 +63,7 @@ class Turn:
 
     text: str = ""
     calls: Sequence[dict[str, Any]] = ()
+    thoughts: str = ""
     status: int = 200
     cut: bool = False
     pause_s: float = 0.0  # before it says anything
@@ -76,12 +78,14 @@ class Model:
 
     turns: Turns
     asked: list[dict[str, Any]] = field(default_factory=list)
+    raw: list[bytes] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
     num_cancelled: int = 0
 
     async def chat(self, request: Request) -> Response:
         body = await request.json()
         self.asked.append(body)
+        self.raw.append(await request.body())
         self.keys.append(request.headers.get("authorization"))
         if callable(self.turns):
             turn = self.turns(body)
@@ -94,10 +98,12 @@ class Model:
             raise
         if turn.status != 200:
             error = {"message": "No.", "type": "invalid_request_error", "code": "x", "param": None}
-            return JSONResponse({"error": error}, turn.status)
+            return JSONResponse({"error": error}, turn.status, {"retry-after": "7"})
         return StreamingResponse(self._stream(turn), media_type="text/event-stream")
 
     async def _stream(self, turn: Turn) -> AsyncIterator[bytes]:
+        if turn.thoughts:
+            yield _chunk({"reasoning": turn.thoughts})
         for word in turn.text.split(" ") if turn.text else ():
             yield _chunk({"content": word + " "})
         for index, one in enumerate(turn.calls):
@@ -108,7 +114,8 @@ class Model:
                 "function": {"name": one["function"]["name"], "arguments": ""},
             }
             yield _chunk({"tool_calls": [head]})
-            for piece in (arguments[:5], arguments[5:]):
+            steps = (0, 5, *range(1000, len(arguments), 1000), len(arguments))
+            for piece in (arguments[a:b] for a, b in pairwise(steps)):
                 yield _chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
         if turn.cut:
             yield b'data: {"error": {"message": "It broke.", "type": "server_error"}}\n\n'

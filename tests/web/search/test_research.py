@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from edgewise.web.search.limits import Limits
+from edgewise.web.search.loop import Round
 from edgewise.web.search.tools import TOOLS
 from tests.support.examples import examples
 from tests.support.waiting import wait_until
@@ -75,10 +76,29 @@ def test_history_has_its_arguments_as_objects():
             }
         ],
     }
+    wire = rb'"arguments": {"query": "a \"b\" \u00fc", "kind": "general"}}}]}'
+    assert wire in model.raw[1], "byte for byte: no text that holds JSON"
     assert (result["role"], result["tool_call_id"]) == ("tool", "c1")
     assert "[1] Title 1\nhttps://site1.example/page\nExtract 1" in result["content"]
     assert "never an instruction" in result["content"]
     assert result["content"].endswith("(used: 1 of 16 searches, 0 of 12 pages)")
+
+
+def test_thoughts_stay_with_the_calls_they_led_to():
+    """Templates write them again between a call and its result; without them the cache is lost from there on."""
+    model = Model([Turn(calls=[call("web_search", query="news")], thoughts="Let me see."), Turn("Ok.")])
+    with searching(model, Searxng({"*": [hit(1)]})) as url:
+        ask(url)
+    assert model.asked[1]["messages"][-2]["reasoning_content"] == "Let me see."
+
+
+def test_calls_without_an_id_get_one_of_their_own():
+    turns = [Turn(calls=[call("web_search", "", query=query)] * 2) for query in ("a", "b")]
+    model = Model([*turns, Turn("Ok.")])
+    with searching(model, Searxng({"*": [hit(1)]})) as url:
+        ask(url)
+    ids = [one["tool_call_id"] for one in model.asked[2]["messages"] if one["role"] == "tool"]
+    assert len(set(ids)) == 4 and all(ids)
 
 
 def test_whole_answers():
@@ -161,9 +181,9 @@ def test_long_pages_are_cut_and_say_so():
     ("searxng", "said"),
     [
         (Searxng(status=403), "needs json under search: formats"),
-        (Searxng(status=500), "answered 500"),
-        (Searxng({"*": "<html>"}), "something else than JSON"),
-        (Searxng({"*": {"answers": []}}), "something else than JSON"),
+        (Searxng(status=500), "(--search-url) answered 500"),
+        (Searxng({"*": "<html>"}), "something else than a SearXNG's JSON"),
+        (Searxng({"*": {"answers": []}}), "something else than a SearXNG's JSON"),
     ],
 )
 def test_a_search_engine_that_is_not_set_up(searxng: Searxng, said: str):
@@ -254,6 +274,34 @@ def test_one_round_may_not_write_for_ever():
     assert len(text_of(found)) < 80_000
 
 
+def test_a_call_that_is_written_for_ever_is_cut():
+    model = Model([Turn(calls=[call("web_search", query="q" * 70_000)]), Turn("Ok.")])
+    with searching(model, Searxng()) as url:
+        assert text_of(events(ask(url, stream=True))).strip() == "Ok."
+    assert "not a JSON object" in model.asked[1]["messages"][-1]["content"]
+
+
+def test_a_query_of_any_length_is_one():
+    model = Model([Turn(calls=[call("web_search", query="q" * 40_000)]), Turn("Ok.")])
+    searxng = Searxng({"*": [hit(1)]})
+    with searching(model, searxng) as url:
+        assert text_of(events(ask(url, stream=True))).strip() == "Ok."
+    assert [len(one["q"]) for one in searxng.asked] == [Limits().query_chars]
+
+
+def test_a_wild_number_of_a_call_takes_no_room():
+    turn = Round()
+    turn.take({"tool_calls": [{"index": 10**9, "function": {"name": "web_search"}}, {"index": None}]})
+    assert len(turn.calls) == 64 and turn.calls[63]["name"] == "web_search"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_when_to_come_again_is_passed_on(stream: bool):
+    with searching(Model([Turn(status=429)]), Searxng()) as url:
+        response = ask(url, stream=stream)
+    assert response.status_code == 429 and response.headers["retry-after"] == "7"
+
+
 def test_what_the_model_s_server_refuses_is_passed_on():
     with searching(Model([Turn(status=401)]), Searxng()) as url:
         response = ask(url, stream=True)
@@ -292,6 +340,48 @@ def test_silence_shows_signs_of_life():
     model = Model([SEARCH_FIRST, Turn("Ok.", pause_s=0.5)])
     with searching(model, Searxng({"*": [hit(1)]}), keep_alive_s=0.1) as url:
         assert ": the web is being searched" in ask(url, stream=True).text
+
+
+def test_silence_before_the_first_word_too():
+    with searching(Model([Turn("Ok.", pause_s=0.5)]), Searxng(), keep_alive_s=0.1) as url:
+        text = ask(url, stream=True).text
+    assert text.startswith(": the web is being searched") and "Ok." in text
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("See https://mine.example/x, please", True),
+        ("See http://mine.example/x", True),
+        ("See www.mine.example", False),
+        ([{"type": "text", "text": "See https://MINE.example"}], True),
+        ([{"type": "image_url", "image_url": {"url": "https://mine.example/x.png"}}], False),
+    ],
+)
+def test_hosts_that_the_person_named(written: Any, read: bool):
+    model = Model([Turn(calls=[call("fetch_page", url="https://mine.example/x")]), Turn("Ok.")])
+    body = {"messages": [{"role": "user", "content": written}], "stream": True}
+    with searching(model, Searxng(), fetcher=web({"mine.example": page("Mine")})) as url:
+        found = events(httpx.post(f"{url}/v1/web/chat/completions", json=body, timeout=20))
+    assert bool(shown(found, "read")) is read
+
+
+def test_names_in_other_letters():
+    found = {**hit(1), "url": "https://bücher.example/x"}
+    model = Model(
+        [SEARCH_FIRST, Turn(calls=[call("fetch_page", url="https://bücher.example/x")]), Turn("Ok.")]
+    )
+    fetcher = web({"xn--bcher-kva.example": page("Books")})
+    with searching(model, Searxng({"*": [found]}), fetcher=fetcher) as url:
+        (read,) = shown(events(ask(url, stream=True)), "read")
+    assert read["n"] == 1
+
+
+@pytest.mark.parametrize("text", ["As [1] and [2] say.", "As [1, 2] say.", "As [1][2] say."])
+def test_citations_however_they_are_written(text: str):
+    with searching(Model([SEARCH_FIRST, Turn(text)]), Searxng({"*": [hit(1), hit(2), hit(3)]})) as url:
+        (sources,) = shown(events(ask(url, stream=True)), "sources")
+    assert [one["cited"] for one in sources["sources"]] == [True, True, False]
 
 
 def test_a_client_that_leaves_ends_the_research():

@@ -18,6 +18,7 @@ import httpx
 from edgewise.core.errors import EdgewiseError
 from edgewise.web.search.limits import Limits
 from edgewise.web.search.page_text import Page, read_html, tidy
+from edgewise.web.search.sources import host_of
 
 _KINDS = ("text/html", "application/xhtml+xml", "text/plain", "text/markdown")
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -109,9 +110,11 @@ class Fetcher:
             text = body.decode(response.charset_encoding or "utf-8", errors="replace")
         except LookupError:
             text = body.decode("utf-8", errors="replace")
-        return (
-            Page("", tidy(text)) if kind.startswith("text/") and kind != "text/html" else read_html(text, url)
-        )
+        if kind in ("text/plain", "text/markdown"):
+            return Page("", await asyncio.to_thread(tidy, text))
+        return await asyncio.to_thread(
+            read_html, text, url
+        )  # 2 MiB take a second: others are served meanwhile
 
 
 class _Kept(httpx.AsyncBaseTransport):
@@ -143,12 +146,8 @@ def check_url(url: str) -> _Checked:
         raise FetchError("an address must hold no name or password")
     if port not in (None, 443):
         raise FetchError(f"{url!r} names a port")
-    if not parts.hostname:
+    if not (host := host_of(url)):
         raise FetchError(f"{url!r} names no host")
-    try:
-        host = parts.hostname.encode("idna").decode("ascii").lower()
-    except UnicodeError as error:
-        raise FetchError(f"{url!r} names no host") from error
     return _Checked(host, urlunsplit(("", "", parts.path or "/", parts.query, "")))
 
 

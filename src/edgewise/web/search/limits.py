@@ -15,6 +15,7 @@ class Limits:
     searches: int = 16
     reads: int = 12
     queries_per_call: int = 4
+    query_chars: int = 400
     results_per_query: int = 6
     snippet_chars: int = 400
     page_chars: int = 12_000

@@ -4,14 +4,17 @@ as objects, since some servers render arguments that are text as nothing, and a 
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from edgewise.core.errors import EdgewiseError
 from edgewise.web.search.limits import Limits
 from edgewise.web.search.tools import TOOLS, Research
+
+_MAX_CALLS = 64  # that are told apart in one round; far fewer are made
 
 HINT = (
     "You can search the web. Search before you answer, read a page where its extract is not enough, and cite what you use by its number, "
@@ -23,10 +26,11 @@ _ASK_AGAIN = (
 
 
 class ModelError(EdgewiseError):
-    """The model's server refused or broke off. `body` is its error object, `status` what it answered with."""
+    """The model's server refused or broke off. `body` is its error object, `status` what it answered with, `retry_after` its header."""
 
-    def __init__(self, message: str, status: int, body: bytes) -> None:
+    def __init__(self, message: str, status: int, body: bytes, retry_after: str | None = None) -> None:
         super().__init__(message)
+        self.retry_after = retry_after
         self.status = status
         self.body = body
 
@@ -34,7 +38,7 @@ class ModelError(EdgewiseError):
 class Model(Protocol):
     """Who is asked."""
 
-    def chunks(self, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    def chunks(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """The chunks of a streamed chat completion. Raises ModelError."""
         ...
 
@@ -44,13 +48,15 @@ class Round:
     """What one round of the model brought."""
 
     text: str = ""
+    reasoning: str = ""
     calls: list[dict[str, Any]] = field(default_factory=list)
     finish: str | None = None
 
     def take(self, delta: dict[str, Any]) -> None:
         self.text += delta.get("content") or ""
+        self.reasoning += delta.get("reasoning_content") or delta.get("reasoning") or ""
         for piece in delta.get("tool_calls") or ():
-            index = piece.get("index", 0)
+            index = min(piece.get("index") or 0, _MAX_CALLS - 1)
             while len(self.calls) <= index:  # pieces of one call may come between those of another
                 self.calls.append({"id": "", "name": "", "arguments": ""})
             call, called = self.calls[index], piece.get("function") or {}
@@ -66,6 +72,7 @@ class Loop:
         self._model = model
         self._research = research
         self._limits = limits
+        self._num_calls = 0
         self.usage: dict[str, Any] = {}
         self.text = ""
         self.finish = "stop"
@@ -97,10 +104,18 @@ class Loop:
 
     async def _round(self, body: dict[str, Any], turn: Round) -> AsyncIterator[dict[str, Any]]:
         """One answer of the model. Its calls are ours; all else is passed on, as far as one round may write."""
+        asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        async with contextlib.aclosing(self._model.chunks(asked)) as chunks:
+            async for chunk in self._passed_on(chunks, turn):
+                yield chunk
+        self.text += turn.text
+        self.finish = "length" if turn.finish == "length" and not turn.calls else "stop"
+
+    async def _passed_on(
+        self, chunks: AsyncIterator[dict[str, Any]], turn: Round
+    ) -> AsyncIterator[dict[str, Any]]:
         written = 0
-        async for chunk in self._model.chunks(
-            {**body, "stream": True, "stream_options": {"include_usage": True}}
-        ):
+        async for chunk in chunks:
             self._count(chunk.get("usage"))
             self.last = {key: chunk[key] for key in ("id", "created", "model") if key in chunk}
             for choice in chunk.get("choices") or ():
@@ -109,8 +124,8 @@ class Loop:
                 turn.finish = choice.get("finish_reason") or turn.finish
                 shown = {key: value for key, value in delta.items() if key != "tool_calls" and value}
                 shown.pop("role", None)
+                written += len(json.dumps(delta))  # calls too: one could be written for ever
                 if shown:
-                    written += len(json.dumps(shown))
                     yield {
                         **chunk,
                         "usage": None,
@@ -118,9 +133,7 @@ class Loop:
                     }
             if written > self._limits.round_bytes:
                 turn.finish = "length"
-                break
-        self.text += turn.text
-        self.finish = "length" if turn.finish == "length" and not turn.calls else "stop"
+                return
 
     def _count(self, usage: dict[str, Any] | None) -> None:
         """Sums of tokens; what was cached is a part of the prompts' sum."""
@@ -137,7 +150,8 @@ class Loop:
         calls, results = [], []
         for number, call in enumerate(turn.calls):
             arguments = _object(call["arguments"])
-            call_id = call["id"] or f"call_{number}"
+            self._num_calls += 1
+            call_id = call["id"] or f"web_{self._num_calls}"
             written = {"name": call["name"], "arguments": {} if arguments is None else arguments}
             calls.append({"id": call_id, "type": "function", "function": written})
             if number >= self._limits.calls_per_round:
@@ -147,7 +161,9 @@ class Loop:
             else:
                 result = await self._research.call(call["name"], arguments)
             results.append({"role": "tool", "tool_call_id": call_id, "content": result})
-        return [{"role": "assistant", "content": turn.text or None, "tool_calls": calls}, *results]
+        thoughts = {"reasoning_content": turn.reasoning} if turn.reasoning else {}  # templates repeat them
+        said = {"role": "assistant", "content": turn.text or None, **thoughts, "tool_calls": calls}
+        return [said, *results]
 
     def _ask_again(self) -> dict[str, Any]:
         """The last turn of a round without tools: what was found, and what is wanted. At the end, so that all before it stays cached."""

@@ -9,7 +9,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 PATH = "/v1/web/chat/completions"
 _CHAT = "/v1/chat/completions"
-_ADDRESS = re.compile(r"https://[^\s<>\"')\]]+")
+_ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>\"')\]]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ async def _answer(request: Request, settings: SearchSettings) -> Response:
     raw = await read_body(request, max_bytes=settings.max_body_bytes, timeout_s=60.0)
     body = _checked(decode_json(raw))
     answering = Answering(request.scope["app"], request.scope, settings, body)
-    await _while_client_stays(request, answering.begin())
     if body.get("stream"):
+        await _while_client_stays(request, answering.begin(settings.keep_alive_s))
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         return StreamingResponse(answering.stream(), media_type=sse.CONTENT_TYPE, headers=headers)
     return JsonResponse(await _while_client_stays(request, answering.whole()))
@@ -112,12 +112,13 @@ class _InProcessModel:
         self._app = app
         self._scope = scope
 
-    async def chunks(self, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def chunks(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         reply = await in_process.post(self._app, self._scope, _CHAT, body)
         try:
             if reply.status != 200:
                 answer = await reply.read()
-                raise ModelError(f"the model's server answered {reply.status}", reply.status, answer)
+                pause = reply.headers.get("retry-after")
+                raise ModelError(f"the model's server answered {reply.status}", reply.status, answer, pause)
             parser = sse.SseParser()
             async for piece in reply.chunks():
                 for event in parser.feed(piece):
@@ -144,22 +145,31 @@ class Answering:
         self._model = _InProcessModel(app, scope)
         self._sources = Sources()
         self._sources.hosts.update(_named_hosts(body["messages"]))
-        self._first: dict[str, Any] | None = None
+        self._reading: asyncio.Future[dict[str, Any] | None] | None = None
         self._loop: Loop | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def begin(self) -> None:
-        """Until the first event is there. Raises what went wrong before it: the client then gets it as an HTTP error."""
+    async def begin(self, patience_s: float | None = None) -> None:
+        """Until the first event is there, or it takes too long to keep a client without a sign of life. Raises what went wrong before:
+        the client then gets it as an HTTP error.
+        """
         self._task = asyncio.get_running_loop().create_task(self._run())
+        self._reading = asyncio.ensure_future(self._events.get())
         try:
-            self._first = await self._events.get()
+            await asyncio.wait((self._reading,), timeout=patience_s)
         except asyncio.CancelledError:
             await self._stop()
             raise
-        if self._first is None and self._error is not None:
-            if isinstance(self._error, ModelError):
-                raise _refused(self._error)
-            raise self._error
+        if self._reading.done() and self._reading.result() is None and self._error is not None:
+            raise _told(self._error)
+
+    async def _next(self) -> dict[str, Any] | None:
+        """The next event, once `_reading` has it."""
+        assert self._reading is not None
+        event = await self._reading
+        if event is not None:
+            self._reading = asyncio.ensure_future(self._events.get())
+        return event
 
     async def _run(self) -> None:
         try:
@@ -198,14 +208,14 @@ class Answering:
         return {"object": "chat.completion.chunk", **last, "choices": [], **more}
 
     async def stream(self) -> AsyncIterator[bytes]:
+        assert self._reading is not None
         try:
-            event = self._first
-            while event is not None:
-                yield sse.data(event)
-                coming = asyncio.ensure_future(self._events.get())
-                while not (await asyncio.wait((coming,), timeout=self._settings.keep_alive_s))[0]:
+            while True:
+                while not (await asyncio.wait((self._reading,), timeout=self._settings.keep_alive_s))[0]:
                     yield sse.comment("the web is being searched")
-                event = coming.result()
+                if (event := await self._next()) is None:
+                    break
+                yield sse.data(event)
             if self._error is not None:
                 yield sse.data(_error_object(self._error))
             yield sse.DONE
@@ -215,21 +225,20 @@ class Answering:
     async def whole(self) -> dict[str, Any]:
         """All of it as one chat completion; the events of the research beside it."""
         text, reasoning, research = "", "", []
-        event = self._first
         try:
-            while event is not None:
+            await self.begin()
+            while (event := await self._next()) is not None:
                 for choice in event.get("choices") or ():
                     text += choice["delta"].get("content") or ""
-                    reasoning += choice["delta"].get("reasoning") or ""
+                    reasoning += (
+                        choice["delta"].get("reasoning") or choice["delta"].get("reasoning_content") or ""
+                    )
                 if "edgewise" in event:
                     research.append(event["edgewise"])
-                event = await self._events.get()
         finally:
             await self._stop()
-        if isinstance(self._error, ModelError):
-            raise _refused(self._error)
         if self._error is not None:
-            raise self._error
+            raise _told(self._error)
         assert self._loop is not None
         message = {"role": "assistant", "content": text, **({"reasoning": reasoning} if reasoning else {})}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._loop.finish}
@@ -237,10 +246,17 @@ class Answering:
         return {**self._loop.last, **shape, "edgewise": research}
 
     async def _stop(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await self._task
+
+
+def _told(error: Exception) -> Exception:
+    """An error as it is raised before anything was sent."""
+    return _refused(error) if isinstance(error, ModelError) else error
 
 
 def _refused(error: ModelError) -> HttpError:
@@ -250,7 +266,8 @@ def _refused(error: ModelError) -> HttpError:
         message, kind, code = str(told["message"]), str(told.get("type")), told.get("code")
     except (ValueError, KeyError, TypeError, AttributeError):
         message, kind, code = error.message, "server_error", None
-    return HttpError(error.status, message, kind=kind, code=code)
+    headers = {"Retry-After": error.retry_after} if error.retry_after else {}
+    return HttpError(error.status, message, kind=kind, code=code, headers=headers)
 
 
 def _error_object(error: Exception) -> dict[str, Any]:
@@ -263,8 +280,14 @@ def _error_object(error: Exception) -> dict[str, Any]:
 
 
 def _named_hosts(messages: list[Any]) -> set[str]:
-    """Of addresses that the person wrote."""
-    texts = [
-        str(one.get("content")) for one in messages if isinstance(one, dict) and one.get("role") == "user"
-    ]
-    return {host_of(address) for text in texts for address in _ADDRESS.findall(text)} - {""}
+    """Of addresses that the person wrote. Without its scheme one is known by its `www.`."""
+    found = [address for text in _written(messages) for address in _ADDRESS.findall(text)]
+    return {host_of(one if "://" in one else f"https://{one}") for one in found} - {""}
+
+
+def _written(messages: list[Any]) -> Iterator[str]:
+    """The texts of the person's messages."""
+    for one in messages:
+        if isinstance(one, dict) and one.get("role") == "user":
+            parts = one["content"] if isinstance(one.get("content"), list) else [{"text": one.get("content")}]
+            yield from (str(part.get("text") or "") for part in parts if isinstance(part, dict))

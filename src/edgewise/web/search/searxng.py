@@ -45,19 +45,23 @@ async def search(
     params = {"q": query, "format": "json"} | ({"time_range": time_range} if time_range else {})
     try:
         response = await client.get(f"{url.rstrip('/')}/search", params=params, timeout=_TIMEOUT_S)
-    except httpx.HTTPError as error:
-        raise SearchError(f"the search engine at {url} does not answer ({type(error).__name__})") from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SearchError(
+            f"the search engine at {url} (--search-url) does not answer ({type(error).__name__})"
+        ) from error
     if response.status_code == 403:
         raise SearchError(
             f"the search engine at {url} refuses JSON; its settings.yml needs json under search: formats:"
         )
     if response.status_code != 200:
-        raise SearchError(f"the search engine at {url} answered {response.status_code}")
+        raise SearchError(f"the search engine at {url} (--search-url) answered {response.status_code}")
     try:
         body = response.json()
         entries = [one for one in body["results"] if isinstance(one, dict)]
     except (ValueError, KeyError, TypeError) as error:
-        raise SearchError(f"the search engine at {url} answered something else than JSON") from error
+        raise SearchError(
+            f"what is at {url} (--search-url) answered something else than a SearXNG's JSON"
+        ) from error
     results = [_result(one, snippet_chars) for one in entries if str(one.get("url", "")).startswith("http")]
     return Found(tuple(results[:most]), tuple(_silent(body)))
 

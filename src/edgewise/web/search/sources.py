@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-_CITED = re.compile(r"\[(\d{1,3})\](?!\()")
+_CITED = re.compile(r"\[(\d{1,3}(?:, ?\d{1,3})*)\](?!\()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Sources:
 
     def event(self, text: str) -> dict[str, Any]:
         """For the page: each one, and whether the text cites it."""
-        cited = {int(number) for number in _CITED.findall(text)}
+        cited = {int(number) for numbers in _CITED.findall(text) for number in numbers.split(",")}
         sources = [
             {"n": one.n, "title": one.title, "url": one.url, "domain": one.domain, "cited": one.n in cited}
             for one in self._by_url.values()
@@ -67,7 +67,8 @@ class Sources:
 
 
 def host_of(url: str) -> str:
+    """As it stands in the DNS, in ASCII; empty where an address has none."""
     try:
-        return (urlsplit(url).hostname or "").lower()
-    except ValueError:
+        return (urlsplit(url.strip()).hostname or "").encode("idna").decode("ascii").lower()
+    except ValueError:  # UnicodeError too
         return ""

@@ -33,8 +33,16 @@ TOOLS: list[dict[str, Any]] = [
                         "maxItems": 3,
                         "description": "Up to three further searches",
                     },
-                    "kind": {"type": "string", "enum": list(KINDS)},
-                    "time_range": {"type": "string", "enum": list(TIME_RANGES)},
+                    "kind": {
+                        "type": "string",
+                        "enum": list(KINDS),
+                        "description": "What is looked for; general if left out",
+                    },
+                    "time_range": {
+                        "type": "string",
+                        "enum": list(TIME_RANGES),
+                        "description": "Only results this recent",
+                    },
                 },
                 "required": ["query"],
                 "additionalProperties": False,
@@ -106,7 +114,9 @@ class Research:
     async def _search(self, arguments: dict[str, Any]) -> str:
         more = arguments.get("queries")
         asked = [arguments.get("query"), *(more if isinstance(more, list) else ())]
-        queries = [one.strip() for one in asked if isinstance(one, str) and one.strip()]
+        queries = [
+            one.strip()[: self.limits.query_chars] for one in asked if isinstance(one, str) and one.strip()
+        ]
         if not queries:
             return "query must be the text to search for."
         kind, time_range = str(arguments.get("kind", "")), arguments.get("time_range")
