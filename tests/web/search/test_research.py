@@ -255,6 +255,15 @@ def test_a_model_that_only_searches_is_asked_for_its_answer():
     assert last["messages"][: len(model.asked[-2]["messages"])] == model.asked[-2]["messages"]
 
 
+def test_a_model_that_repeats_itself_is_asked_for_its_answer_sooner():
+    """As a model of half a billion parameters did: six rounds of the same call, at 15 s each."""
+    model = Model(lambda body: SEARCH_FIRST if "tools" in body else Turn("Ok [1]."))
+    with searching(model, Searxng({"*": [hit(1)]})) as url:
+        found = events(ask(url, stream=True))
+    assert text_of(found).strip() == "Ok [1]."
+    assert len(model.asked) == 1 + Limits().idle_rounds + 1
+
+
 def test_where_nothing_is_written_the_sources_are():
     def turns(body: dict[str, Any]) -> Turn:
         return Turn(calls=[call("web_search", query="news")]) if len(body["messages"]) < 4 else Turn()

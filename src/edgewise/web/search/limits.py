@@ -11,6 +11,9 @@ class Limits:
 
     tool_rounds: int = 8
     answer_rounds: int = 3  # without tools
+    idle_rounds: int = (
+        2  # in a row, of calls that were made before or make no sense; small models go on for ever
+    )
     calls_per_round: int = 8
     searches: int = 16
     reads: int = 12

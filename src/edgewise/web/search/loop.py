@@ -84,6 +84,7 @@ class Loop:
         asked = {
             key: value for key, value in body.items() if key not in ("messages", "tools", "tool_choice", "n")
         }
+        idle = 0  # rounds in a row that brought nothing new
         for number in range(self._limits.tool_rounds):
             choice = "required" if number == 0 else "auto"
             turn = Round()
@@ -92,7 +93,12 @@ class Loop:
                 yield chunk
             if not turn.calls:
                 break
+            before = self._research.num_made
             messages += await self._answered(turn)
+            idle = idle + 1 if self._research.num_made == before else 0
+            if idle == self._limits.idle_rounds:
+                turn = Round()
+                break
         else:
             turn = Round()
         for _ in range(self._limits.answer_rounds):

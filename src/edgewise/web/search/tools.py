@@ -92,6 +92,11 @@ class Research:
     num_reads: int = 0
     _done: set[str] = field(default_factory=set)
 
+    @property
+    def num_made(self) -> int:
+        """Calls that differ."""
+        return len(self._done)
+
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
         """A call's result for the model."""
         mark = f"{name} {json.dumps(arguments, sort_keys=True)}"
