@@ -24,6 +24,26 @@ USAGE = {
     "prompt_tokens_details": {"cached_tokens": 1024},
 }
 
+ANSWER = """Here is a **plan** with `code` and a [link](https://example.com/x).
+
+## Steps
+1. First
+   - nested
+
+```python
+def double(n: int) -> int:
+    return 2 * n  # twice
+```
+
+| model | tok/s |
+|---|---:|
+| one | 42 |
+"""
+
+
+def pieces(text: str, size: int = 7) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
 
 @dataclass
 class Say:

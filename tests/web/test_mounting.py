@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from edgewise.gateway.keys import StaticKeys
-from edgewise.web import SearchSettings, web_routes
-from tests.server.conftest import running
-from tests.support.gateway_parts import gateway, serving_app, upstream
-from tests.support.pipelines import make_pipeline
-from tests.support.scripted_upstream import chat_server, scripted
+from tests.support.gateway_parts import serving_app
+from tests.web.mounts import of_gateway, served
 from tests.web.search.stands import Searxng, hit
 
 pytestmark = pytest.mark.http
 
 BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 ASK = {"messages": [{"role": "user", "content": "news?"}], "stream": True, "max_tokens": 8}
-
-
-@contextlib.contextmanager
-def served(**options: Any) -> Iterator[str]:
-    pipeline = make_pipeline({"assistant\n": "Hello.<|im_end|>"}, max_model_len=8192, num_blocks=2048)
-    with running(pipeline, **options) as url:
-        yield url
-    pipeline.close()
-
-
-@contextlib.contextmanager
-def of_gateway(**options: Any) -> Iterator[str]:
-    search = SearchSettings(options.pop("search_url", None))
-    keys = options.pop("api_keys", ())
-    more = {"keys": StaticKeys(keys)} if keys else {}
-    page = options.pop("page", True)
-    with scripted(chat_server("m", "Hello.")) as behind:
-        routes = web_routes(lambda request: "A gateway.\n", search, page=page)
-        with gateway(upstream(behind.url), routes=routes, **more, **options) as url:
-            yield url
 
 
 SERVERS = pytest.mark.parametrize("server", [served, of_gateway], ids=["serve", "gateway"])

@@ -1,24 +1,24 @@
 // The page put together: what is open, what is being answered, and what each part does when it is used.
 
-import { addMessage, alternatives, newChat, pathTo, requestMessages, showAlternative, shownMessages } from "./chats.js";
+import { addMessage, alternatives, newChat, showAlternative, shownMessages } from "./chats.js";
 import { Composer } from "./composer.js";
 import { openInvite, openSettings, openShortcuts } from "./dialogs.js";
 import { announce, byId, copyText, icon, toast } from "./dom.js";
 import { exportAll, exportJson, exportMarkdown } from "./export.js";
-import { closeMenu, openMenu } from "./menu.js";
+import { openLibrary } from "./library.js";
+import { openMenu } from "./menu.js";
 import { Picker } from "./picker.js";
-import { Reply } from "./replies.js";
-import { applyTheme, isDark, readSettings, writeSettings } from "./settings.js";
+import { Reply, requestBody } from "./replies.js";
+import { isDark, readSettings, showTheme, writeSettings } from "./settings.js";
+import { listen } from "./shortcuts.js";
 import { Sidebar } from "./sidebar.js";
-import { openStore } from "./store.js";
 import { Thread } from "./thread.js";
 
 const SAVE_EVERY_MS = 2000;
 
 class App {
-  constructor(store, chats) {
-    this.store = store;
-    this.chats = new Map(chats.map((chat) => [chat.id, chat]));
+  constructor(library) {
+    this.library = library;
     this.current = null;
     this.replies = new Map(); // conversation's id -> Reply
     this.settings = readSettings();
@@ -30,9 +30,9 @@ class App {
       enterKey: () => this.askForKey(),
     });
     this.sidebar = new Sidebar({
-      open: (id) => this.open(this.chats.get(id)),
-      rename: (id, title) => this.rename(this.chats.get(id), title),
-      remove: (id) => this.remove(this.chats.get(id)),
+      open: (id) => this.open(this.library.get(id)),
+      rename: (id, title) => this.rename(this.library.get(id), title),
+      remove: (id) => this.remove(this.library.get(id)),
     });
     this.composer = new Composer({
       send: (text) => this.send(text),
@@ -62,11 +62,17 @@ class App {
     press("open-keys", "keyboard", openShortcuts);
     press("theme-switch", null, () => this.change("theme", isDark(this.settings.theme) ? "light" : "dark"));
     press("export", "share", () => this.showExport());
-    press("latest", "down", () => {});
+    byId("latest").prepend(icon("down"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.showTheme());
     addEventListener("hashchange", () => this.openFromAddress());
-    addEventListener("keydown", (event) => this.onKey(event));
-    addEventListener("pagehide", () => this.replies.forEach((_, id) => this.save(this.chats.get(id))));
+    listen({
+      stop: () => this.sidebar.dismiss() || this.stop(),
+      newChat: () => this.startNew(),
+      toggleList: () => this.sidebar.toggle(),
+      find: () => this.sidebar.find(),
+      copyLast: () => this.copyLast(),
+    });
+    addEventListener("pagehide", () => this.replies.forEach((_, id) => this.library.save(this.library.get(id))));
   }
 
   start() {
@@ -74,13 +80,13 @@ class App {
     this.openFromAddress();
     this.composer.focus();
     this.picker.look();
-    if (!this.store.lasting) toast("This browser keeps nothing here: conversations end with the page.");
+    if (!this.library.lasting) toast("This browser keeps nothing here: conversations end with the page.");
   }
 
   // Conversations
 
   openFromAddress() {
-    const chat = this.chats.get(location.hash.slice(1)) ?? null;
+    const chat = this.library.get(location.hash.slice(1));
     if (chat !== this.current || !chat) this.open(chat);
   }
 
@@ -101,37 +107,30 @@ class App {
 
   rename(chat, title) {
     Object.assign(chat, { title, named: true });
-    this.save(chat);
+    this.library.save(chat);
     this.refresh();
   }
 
   remove(chat) {
     this.replies.get(chat.id)?.stop();
-    this.chats.delete(chat.id);
-    this.store.remove(chat.id);
+    this.library.remove(chat);
     if (chat === this.current) this.startNew();
     this.refresh();
     toast("Conversation deleted.", () => this.bringBack(chat), "Undo");
   }
 
   bringBack(chat) {
-    this.chats.set(chat.id, chat);
-    this.save(chat);
+    this.library.add(chat);
     this.open(chat);
-  }
-
-  save(chat) {
-    if (!chat || !this.chats.has(chat.id)) return;
-    this.store.put(chat).catch((error) => toast(`This conversation could not be kept: ${error.message}`));
   }
 
   // Messages
 
   send(text) {
     const chat = this.current ?? newChat(this.picker.current?.id ?? "");
-    this.chats.set(chat.id, chat);
     const parent = shownMessages(chat).at(-1)?.id ?? null;
     const message = addMessage(chat, parent, "user", text);
+    this.library.add(chat);
     if (chat !== this.current) this.open(chat);
     this.answer(chat, message);
   }
@@ -150,34 +149,21 @@ class App {
   async answer(chat, message) {
     const answer = addMessage(chat, message.id, "assistant");
     const reply = new Reply(answer, () => this.thread.changed(answer));
-    const saving = setInterval(() => this.save(chat), SAVE_EVERY_MS);
+    const saving = setInterval(() => this.library.save(chat), SAVE_EVERY_MS);
     this.replies.set(chat.id, reply);
     this.thread.show(chat === this.current ? chat : this.current);
     this.thread.toEnd();
     this.refresh();
     announce("Answering");
-    await reply.run(this.requestBody(chat, message), { key: this.settings.key, web: this.settings.web && this.canSearch });
+    const body = requestBody(chat, message, { ...this.settings, model: this.picker.current?.id, think: this.settings.think && this.canThink });
+    await reply.run(body, { key: this.settings.key, web: this.settings.web && this.canSearch });
     clearInterval(saving);
     if (this.replies.get(chat.id) === reply) this.replies.delete(chat.id);
     chat.updated = Date.now();
-    this.save(chat);
+    this.library.save(chat);
     this.refresh();
     announce({ done: "Answer complete", stopped: "Stopped" }[answer.state] ?? answer.error);
     if (answer.needsKey) this.askForKey();
-  }
-
-  requestBody(chat, message) {
-    const { systemPrompt, temperature, maxTokens, think } = this.settings;
-    const body = {
-      model: this.picker.current?.id ?? chat.model ?? "",
-      messages: requestMessages(pathTo(chat, message), systemPrompt),
-      stream: true,
-      stream_options: { include_usage: true },
-      chat_template_kwargs: { enable_thinking: think && this.canThink },
-    };
-    if (temperature !== null) body.temperature = temperature;
-    if (maxTokens !== null) body.max_tokens = maxTokens;
-    return body;
   }
 
   stop() {
@@ -186,7 +172,7 @@ class App {
 
   showVersion(message, by) {
     showAlternative(this.current, message);
-    this.save(this.current);
+    this.library.save(this.current);
     this.thread.show(this.current);
     const others = alternatives(this.current, message);
     const end = by < 0 ? message === others[0] : message === others.at(-1);
@@ -211,15 +197,14 @@ class App {
 
   showSettings() {
     openSettings(this.settings, (name, value) => this.change(name, value), {
-      exportAll: () => exportAll([...this.chats.values()]),
+      exportAll: () => exportAll(this.library.newestFirst),
       deleteAll: () => this.removeAll(),
     });
   }
 
   removeAll() {
     for (const reply of this.replies.values()) reply.stop();
-    this.chats.clear();
-    this.store.clear();
+    this.library.clear();
     this.startNew();
     toast("All conversations are deleted.");
   }
@@ -233,12 +218,7 @@ class App {
   }
 
   showTheme() {
-    applyTheme(this.settings.theme);
-    const dark = isDark(this.settings.theme);
-    const button = byId("theme-switch");
-    button.replaceChildren(icon(dark ? "sun" : "moon"));
-    button.setAttribute("aria-label", dark ? "Switch to light" : "Switch to dark");
-    button.title = dark ? "Light" : "Dark";
+    showTheme(this.settings.theme, byId("theme-switch"));
   }
 
   showExport() {
@@ -262,54 +242,13 @@ class App {
 
   /** Everything that depends on which conversations there are and what is being written. */
   refresh() {
-    const newestFirst = [...this.chats.values()].sort((a, b) => b.updated - a.updated);
-    this.sidebar.show(newestFirst, this.current?.id, this.replies);
+    this.sidebar.show(this.library.newestFirst, this.current?.id, this.replies);
     this.composer.setWriting(this.replies.has(this.current?.id));
     byId("title").textContent = this.current?.title ?? "";
     byId("export").hidden = !this.current;
     document.title = this.current ? `${this.current.title} · Edgewise` : "Edgewise";
     this.showModel();
   }
-
-  onKey(event) {
-    const command = event.ctrlKey || event.metaKey;
-    const typing = event.target.closest("input, textarea, select");
-    if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
-      if (!closeMenu()) this.stop();
-    } else if (event.key === "/" && !typing && !command) {
-      event.preventDefault();
-      byId("prompt").focus();
-    } else if (command && !event.altKey) {
-      this.onShortcut(event);
-    }
-  }
-
-  onShortcut(event) {
-    const shifted = {
-      KeyO: () => this.startNew(),
-      KeyS: () => this.sidebar.toggle(),
-      KeyK: () => this.findChat(),
-      Semicolon: () => this.copyLast(),
-    };
-    const run = event.shiftKey ? shifted[event.code] : event.key === "/" ? openShortcuts : null;
-    if (!run || document.querySelector("dialog[open]")) return;
-    event.preventDefault();
-    run();
-  }
-
-  findChat() {
-    if (!this.sidebar.isOpen) this.sidebar.toggle();
-    byId("filter-box").hidden = false;
-    byId("filter").focus();
-  }
 }
 
-/** An answer that was being written when the page was left counts as stopped. */
-function settled(chat) {
-  for (const message of Object.values(chat.messages)) if (message.state === "writing") message.state = "stopped";
-  return chat;
-}
-
-const store = await openStore();
-const chats = await store.all().catch(() => []);
-new App(store, chats.map(settled)).start();
+new App(await openLibrary()).start();

@@ -59,8 +59,17 @@ export function pathTo(chat, message) {
   return path;
 }
 
-/** What is sent: the text of the way to a message, without answers that came to nothing. */
+/**
+ * What is sent: the text of the way to a message, without answers that came to nothing. Questions that were left without an answer go
+ * with the next one, since many models' templates refuse two turns of one speaker.
+ */
 export function requestMessages(path, systemPrompt) {
-  const said = path.filter((message) => message.role === "user" || message.text).map(({ role, text }) => ({ role, content: text }));
+  const said = [];
+  for (const { role, text } of path) {
+    if (role !== "user" && !text) continue;
+    const before = said.at(-1);
+    if (before?.role === role) before.content += `\n\n${text}`;
+    else said.push({ role, content: text });
+  }
   return systemPrompt.trim() ? [{ role: "system", content: systemPrompt }, ...said] : said;
 }

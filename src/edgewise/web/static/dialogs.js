@@ -43,10 +43,10 @@ function keyField(value, change) {
 /** `change(name, value)` at each choice; `actions`: exportAll, deleteAll. */
 export function openSettings(settings, change, actions) {
   const themes = ["system", "light", "dark"].map((theme) => {
-    const button = h("button", { type: "button", role: "radio", "aria-checked": String(settings.theme === theme), text: theme[0].toUpperCase() + theme.slice(1) });
+    const button = h("button", { type: "button", "aria-pressed": String(settings.theme === theme), text: theme[0].toUpperCase() + theme.slice(1) });
     button.addEventListener("click", () => {
       change("theme", theme);
-      for (const other of themes) other.setAttribute("aria-checked", String(other === button));
+      for (const other of themes) other.setAttribute("aria-pressed", String(other === button));
     });
     return button;
   });
@@ -63,7 +63,7 @@ export function openSettings(settings, change, actions) {
     remove.textContent = "Delete them all for good";
   });
   const node = dialog("Settings",
-    h("div", { class: "field" }, h("span", { class: "label", text: "Appearance" }), h("div", { class: "segments", role: "radiogroup", "aria-label": "Appearance" }, ...themes)),
+    h("div", { class: "field" }, h("span", { class: "label", text: "Appearance" }), h("div", { class: "segments", role: "group", "aria-label": "Appearance" }, ...themes)),
     field("System prompt", "Comes before every conversation.", prompt),
     h("div", { class: "pair" },
       field("Temperature", "Empty: the model's own.", numberField(settings.temperature, { min: 0, max: 2, step: 0.1, placeholder: "Default" }, (value) => change("temperature", value))),

@@ -1,5 +1,6 @@
 // Markdown inside a line: code, emphasis, links, addresses, citations. Text in, DOM nodes out; markup that is not closed stays text.
 
+import { PUNCTUATION, closingParenthesis, delimiterRun, matches, matchingBrackets, runLength, withoutTail } from "./delimiters.js";
 import { h } from "./dom.js";
 
 const SPECIAL = /[\\`<!\[*_~&\nhH]/g;
@@ -8,7 +9,6 @@ const AUTOLINK = /<(https?:\/\/[^\s<>]+)>/iy;
 const CITATION = /\[(\d{1,3}(?:\s?[,;]\s?\d{1,3}){0,9})\]/y;
 const ENTITY = /&(?:(amp|lt|gt|quot|apos|nbsp)|#(\d{1,7})|#[xX]([\da-fA-F]{1,6}));/y;
 const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0" };
-const PUNCTUATION = /[\p{P}\p{S}]/u;
 const MAX_OPEN = 64; // openers of emphasis remembered at once: what is older stays text
 const MAX_DEPTH = 8;
 
@@ -243,68 +243,5 @@ class Inline {
     for (const opener of [...this.openers].reverse()) {
       if (opener.left === 2 && opener.character !== "~" && this.out.length > opener.index + 1) this.wrap(opener, 2);
     }
-  }
-}
-
-function matches(opener, closer) {
-  if (opener.character !== closer.character) return false;
-  const both = opener.closes || closer.opens;
-  return !(both && (opener.count + closer.count) % 3 === 0 && (opener.count % 3 || closer.count % 3));
-}
-
-function delimiterRun(text, at, character, count) {
-  const before = text[at - 1] ?? " ";
-  const after = text[at + count] ?? " ";
-  const [spaceBefore, spaceAfter] = [/\s/.test(before), /\s/.test(after)];
-  const [markBefore, markAfter] = [PUNCTUATION.test(before), PUNCTUATION.test(after)];
-  const left = !spaceAfter && (!markAfter || spaceBefore || markBefore);
-  const right = !spaceBefore && (!markBefore || spaceAfter || markAfter);
-  const inWord = character === "_";
-  return {
-    character,
-    count,
-    left: count,
-    opens: left && (!inWord || !right || markBefore),
-    closes: right && (!inWord || !left || markAfter),
-  };
-}
-
-function runLength(text, at, character) {
-  let end = at;
-  while (text[end] === character) end += 1;
-  return end - at;
-}
-
-/** Where each `[` is closed, in one walk. */
-function matchingBrackets(text) {
-  const closing = new Map();
-  const open = [];
-  for (let at = 0; at < text.length; at += 1) {
-    if (text[at] === "\\") at += 1;
-    else if (text[at] === "[") open.push(at);
-    else if (text[at] === "]" && open.length) closing.set(open.pop(), at);
-  }
-  return closing;
-}
-
-function closingParenthesis(text, start) {
-  let depth = 0;
-  for (let at = start; at < Math.min(text.length, start + 4096); at += 1) {
-    if (text[at] === "\n") return -1;
-    if (text[at] === "\\") at += 1;
-    else if (text[at] === "(") depth += 1;
-    else if (text[at] === ")" && --depth === 0) return at;
-  }
-  return -1;
-}
-
-/** An address without the punctuation of the sentence it stands in. */
-function withoutTail(text) {
-  let end = text.length;
-  for (;;) {
-    const last = text[end - 1];
-    if (/[.,:;!?*_~\]]/.test(last)) end -= 1;
-    else if (last === ")" && !text.slice(0, end).includes("(")) end -= 1;
-    else return text.slice(0, end);
   }
 }

@@ -70,6 +70,7 @@ class AssistantView {
     this.article = h("article", { "aria-label": "Assistant" }, this.steps, this.thoughts.node, this.body, this.tail, this.foot);
     this.node = h("li", { class: "message assistant", data: { id: message.id } }, this.article);
     this.numSteps = -1;
+    this.calls = [];
     this.update();
   }
 
@@ -94,9 +95,19 @@ class AssistantView {
     const { message } = this;
     if (writing && this.shownState === "writing" && message.calls.length === 0) return; // nothing below the text changes meanwhile
     this.shownState = message.state;
-    const parts = [...message.calls.filter(Boolean).map(callView), sourcesView(message.sources), this.notice()];
-    this.tail.replaceChildren(...parts.filter(Boolean));
+    const parts = [...this.callNodes(), sourcesView(message.sources), this.notice()];
+    const shown = parts.filter(Boolean);
+    if (shown.length !== this.tail.childNodes.length || shown.some((node) => node.parentNode !== this.tail)) this.tail.replaceChildren(...shown);
     this.foot.replaceChildren(...(writing ? [] : this.footParts()));
+  }
+
+  /** A call keeps its node while it grows: one that was opened stays open. */
+  callNodes() {
+    return this.message.calls.filter(Boolean).map((call, index) => {
+      const view = (this.calls[index] ??= new CallView());
+      view.update(call);
+      return view.node;
+    });
   }
 
   notice() {
@@ -142,14 +153,26 @@ class ThoughtsView {
   }
 }
 
-function callView(call) {
-  let shown = call.arguments;
-  try {
-    shown = JSON.stringify(JSON.parse(call.arguments), null, 2);
-  } catch {
-    // still coming, or no JSON: as it is
+class CallView {
+  constructor() {
+    this.name = h("code");
+    this.arguments = h("code");
+    const given = h("pre", { tabindex: "0", "aria-label": "Arguments" }, this.arguments);
+    this.node = h("details", { class: "call" }, h("summary", {}, icon("tool"), "Called ", this.name), given);
   }
-  return h("details", { class: "call" }, h("summary", {}, icon("tool"), "Called ", h("code", { text: call.name })), h("pre", { tabindex: "0", "aria-label": "Arguments" }, h("code", { text: shown })));
+
+  update(call) {
+    this.name.textContent = call.name;
+    this.arguments.textContent = readable(call.arguments);
+  }
+}
+
+function readable(json) {
+  try {
+    return JSON.stringify(JSON.parse(json), null, 2);
+  } catch {
+    return json; // still coming, or no JSON
+  }
 }
 
 /** ‹ 2 / 3 › where a message has alternatives. */

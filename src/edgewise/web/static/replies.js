@@ -1,6 +1,23 @@
 // One answer on its way: sends the request, gathers what comes into the message, measures. Knows nothing of how it looks.
 
 import { ServerError, streamAnswer } from "./api.js";
+import { pathTo, requestMessages } from "./chats.js";
+
+const MEASURABLE_S = 0.05; // what came in one burst has no rate
+
+/** What is asked of the server for an answer to `message`. */
+export function requestBody(chat, message, { model, systemPrompt, temperature, maxTokens, think }) {
+  const body = {
+    model: model ?? chat.model ?? "",
+    messages: requestMessages(pathTo(chat, message), systemPrompt),
+    stream: true,
+    stream_options: { include_usage: true },
+    chat_template_kwargs: { enable_thinking: think },
+  };
+  if (temperature !== null) body.temperature = temperature;
+  if (maxTokens !== null) body.max_tokens = maxTokens;
+  return body;
+}
 
 /**
  * Fills `message` until its answer ends; `onChange` after each piece. Never throws: what went wrong is `message.error`.
@@ -101,7 +118,7 @@ export class Reply {
     const writing = (now - this.firstAt) / 1000;
     this.message.stats = {
       tokens,
-      perSecond: this.timings?.predicted_per_second || (tokens > 1 && writing > 0 ? (tokens - 1) / writing : null),
+      perSecond: this.timings?.predicted_per_second || (tokens > 1 && writing > MEASURABLE_S ? (tokens - 1) / writing : null),
       firstSeconds: (this.firstAt - this.startedAt) / 1000,
       totalSeconds: (now - this.startedAt) / 1000,
       promptTokens: this.usage?.prompt_tokens ?? null,

@@ -1,5 +1,7 @@
 // What a person has chosen, kept in localStorage. `theme.js` reads the same entry before the page is painted.
 
+import { icon } from "./dom.js";
+
 const ENTRY = "edgewise.settings";
 
 export const DEFAULTS = Object.freeze({
@@ -35,9 +37,14 @@ export function writeSettings(settings) {
   }
 }
 
-export function applyTheme(theme) {
+/** Puts a theme on; `button` switches to the other one. */
+export function showTheme(theme, button) {
   if (theme === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
+  const dark = isDark(theme);
+  button.replaceChildren(icon(dark ? "sun" : "moon"));
+  button.setAttribute("aria-label", dark ? "Switch to light" : "Switch to dark");
+  button.title = dark ? "Light" : "Dark";
 }
 
 export function isDark(theme) {

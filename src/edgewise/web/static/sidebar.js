@@ -17,9 +17,20 @@ export class Sidebar {
     byId("side-close").addEventListener("click", () => this.close());
     byId("scrim").addEventListener("click", () => this.close());
     byId("filter").addEventListener("input", () => this.render());
-    this.narrow.addEventListener("change", () => this.settle());
+    this.narrow.addEventListener("change", () => this.fitWindow());
+    this.fitWindow();
+  }
+
+  fitWindow() {
     this.isOpen = !this.narrow.matches;
     this.settle();
+  }
+
+  /** Whether it was a drawer over the page, which is closed now. */
+  dismiss() {
+    const covers = this.isOpen && this.narrow.matches;
+    if (covers) this.close();
+    return covers;
   }
 
   /** On a wide window the list stays; on a narrow one it comes and goes, and out of sight it is out of reach. */
@@ -41,6 +52,12 @@ export class Sidebar {
     byId("side-open").focus();
   }
 
+  find() {
+    if (!this.isOpen) this.toggle();
+    byId("filter-box").hidden = false;
+    byId("filter").focus();
+  }
+
   /** After something was chosen in it: a drawer is in the way then. */
   chosen() {
     if (!this.narrow.matches) return;
@@ -56,6 +73,9 @@ export class Sidebar {
   }
 
   render() {
+    if (byId("chats").querySelector(".rename")) return; // a name is being typed; it ends with another render
+    const focused = document.activeElement;
+    const [place, label] = [focused.closest("#chats [data-id]")?.dataset.id, focused.getAttribute("aria-label")];
     const wanted = byId("filter").value.trim().toLowerCase();
     byId("filter-box").hidden = this.chats.length < 8 && !wanted;
     const found = this.chats.filter((chat) => chat.title.toLowerCase().includes(wanted));
@@ -67,6 +87,13 @@ export class Sidebar {
     }
     if (!found.length) nodes.push(h("li", { class: "none", text: wanted ? "Nothing found" : "No conversations yet" }));
     byId("chats").replaceChildren(...nodes);
+    if (place) this.focusOn(place, label);
+  }
+
+  /** The button of a conversation with this label; without one, its name. */
+  focusOn(id, label = null) {
+    const buttons = [...byId("chats").querySelectorAll(`[data-id="${id}"] button`)];
+    (buttons.find((button) => button.getAttribute("aria-label") === label) ?? buttons[0])?.focus();
   }
 
   row(chat) {
@@ -86,6 +113,7 @@ export class Sidebar {
       if (done) return;
       done = true;
       const title = field.value.trim();
+      field.remove();
       if (keep && title && title !== chat.title) this.on.rename(chat.id, title);
       else this.render();
     };
@@ -94,7 +122,7 @@ export class Sidebar {
       event.preventDefault();
       event.stopPropagation();
       finish(event.key === "Enter");
-      byId("chats").querySelector(`[data-id="${chat.id}"] .chat-name`)?.focus();
+      this.focusOn(chat.id);
     });
     field.addEventListener("blur", () => finish(true));
     row.replaceChildren(field);
