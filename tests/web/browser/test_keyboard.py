@@ -29,3 +29,27 @@ def test_everything_goes_by_keyboard(browser: Any):
         tab.page.get_by_role("dialog").wait_for(state="hidden")
         keyboard.press("Control+Shift+K")
         assert tab.page.evaluate("document.activeElement.id") == "filter"
+
+
+def test_the_last_question_is_edited_and_the_list_hidden_by_keyboard(browser: Any):
+    with running(Site([Say(["One."]), Say(["Two."])])) as site, opened(browser, site.url) as tab:
+        keyboard = tab.page.keyboard
+        tab.ask("First?")
+        tab.answer()
+        tab.page.get_by_label("Message", exact=True).focus()
+        keyboard.press("ArrowUp")
+        field = tab.page.get_by_label("Edit your message")
+        assert field.input_value() == "First?"
+        keyboard.press("Escape")
+        field.wait_for(state="hidden")
+        keyboard.press("/")
+        assert tab.page.evaluate("document.activeElement.id") == "prompt"
+        keyboard.press("Control+Shift+S")
+        tab.page.locator("#chats").wait_for(state="hidden")
+        tab.page.locator("#model").focus()
+        keyboard.press("Enter")
+        tab.page.get_by_role("menu").wait_for()
+        keyboard.press("Escape")
+        tab.page.get_by_role("menu").wait_for(state="hidden")
+        assert tab.page.evaluate("document.activeElement.id") == "model"
+        assert len(site.asked) == 1

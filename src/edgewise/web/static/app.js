@@ -4,9 +4,8 @@ import { addMessage, alternatives, newChat, showAlternative, shownMessages } fro
 import { Composer } from "./composer.js";
 import { openInvite, openSettings, openShortcuts } from "./dialogs.js";
 import { announce, byId, copyText, icon, toast } from "./dom.js";
-import { exportAll, exportJson, exportMarkdown } from "./export.js";
+import { exportAll, openExport } from "./export.js";
 import { openLibrary } from "./library.js";
-import { openMenu } from "./menu.js";
 import { Picker } from "./picker.js";
 import { Reply, requestBody } from "./replies.js";
 import { isDark, readSettings, showTheme, writeSettings } from "./settings.js";
@@ -61,7 +60,7 @@ class App {
     press("open-settings", "settings", () => this.showSettings());
     press("open-keys", "keyboard", openShortcuts);
     press("theme-switch", null, () => this.change("theme", isDark(this.settings.theme) ? "light" : "dark"));
-    press("export", "share", () => this.showExport());
+    press("export", "share", () => openExport(byId("export"), this.current));
     byId("latest").prepend(icon("down"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.showTheme());
     addEventListener("hashchange", () => this.openFromAddress());
@@ -219,14 +218,6 @@ class App {
 
   showTheme() {
     showTheme(this.settings.theme, byId("theme-switch"));
-  }
-
-  showExport() {
-    const chat = this.current;
-    openMenu(byId("export"), "Export", [
-      { label: "Markdown", detail: "The text, as it is shown", run: () => exportMarkdown(chat) },
-      { label: "JSON", detail: "Everything, with all versions", run: () => exportJson(chat) },
-    ]);
   }
 
   get canThink() {

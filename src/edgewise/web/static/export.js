@@ -2,8 +2,16 @@
 
 import { shownMessages } from "./chats.js";
 import { h } from "./dom.js";
+import { openMenu } from "./menu.js";
 
-export function exportJson(chat) {
+export function openExport(button, chat) {
+  openMenu(button, "Export", [
+    { label: "Markdown", detail: "The text, as it is shown", run: () => exportMarkdown(chat) },
+    { label: "JSON", detail: "Everything, with all versions", run: () => exportJson(chat) },
+  ]);
+}
+
+function exportJson(chat) {
   save(`${fileName(chat)}.json`, "application/json", JSON.stringify({ format: "edgewise-conversation", version: 1, ...chat }, null, 2));
 }
 
@@ -12,11 +20,11 @@ export function exportAll(chats) {
   save(`edgewise-${day}.json`, "application/json", JSON.stringify({ format: "edgewise-conversations", version: 1, conversations: chats }, null, 2));
 }
 
-export function exportMarkdown(chat) {
+function exportMarkdown(chat) {
   save(`${fileName(chat)}.md`, "text/markdown", markdownOf(chat));
 }
 
-export function markdownOf(chat) {
+function markdownOf(chat) {
   const parts = [`# ${chat.title}`, `${new Date(chat.created).toISOString().slice(0, 16).replace("T", " ")} UTC`];
   for (const message of shownMessages(chat)) {
     parts.push(message.role === "user" ? "## You" : `## ${message.model ?? "Assistant"}`);
