@@ -193,7 +193,7 @@ function statsView({ stats, model }) {
     `first token ${seconds(stats.firstSeconds)}`,
     stats.cachedTokens !== null && stats.promptTokens && `${number(stats.cachedTokens)} of ${number(stats.promptTokens)} cached`,
   ].filter(Boolean);
-  return h("span", { class: "stats", title: `${seconds(stats.totalSeconds)} in all` }, ...parts.map((text, index) => h("span", { class: index ? null : "stats-model", text })));
+  return h("span", { class: "stats", title: `${seconds(stats.totalSeconds)} in all` }, ...parts.map((text) => h("span", { text })));
 }
 
 const number = (value) => value.toLocaleString("en");
