@@ -30,6 +30,7 @@ def common_len(one: str, other: str) -> int:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("thinking", [False, True])
 @pytest.mark.parametrize(
     "name",

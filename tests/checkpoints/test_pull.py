@@ -463,6 +463,7 @@ PULL = textwrap.dedent("""
 """)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.05])
 def test_a_killed_pull_leaves_nothing_that_is_trusted(
     delay_s: float, server: Served, settings: StoreSettings

@@ -53,6 +53,7 @@ def test_mistakes_are_one_line(run):
         assert status == 2 and err.startswith("edgewise: ") and "Traceback" not in err
 
 
+@pytest.mark.http
 def test_a_running_gateway_hears_of_it(run, tmp_path: Path):
     answer = json_answer({"id": "x", "object": "chat.completion", "choices": []})
     with scripted(lambda call: answer) as server:

@@ -23,6 +23,8 @@ from tests.support.command_line import Run, command_line
 from tests.support.router_server import RouterModel, router_server
 from tests.support.tiny_gguf import write_tiny_gguf
 
+pytestmark = pytest.mark.slow
+
 UNIT = Path("config/systemd/user/edgewise-gateway.service")
 
 

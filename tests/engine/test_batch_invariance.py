@@ -131,6 +131,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tiny")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", TINY)
 @given(plan=st.lists(jobs, min_size=1, max_size=16), surrounding=surroundings)
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))

@@ -129,6 +129,7 @@ CONSTRAINTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONSTRAINTS)
 def test_jump_forward_changes_steps_and_no_token(noise: Bound, name: str):
     """The same tokens jumping, stepping, with log probabilities, and among other requests."""

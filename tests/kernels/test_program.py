@@ -53,6 +53,7 @@ def tokens(count: int, seed: int = 5) -> np.ndarray[Any, np.dtype[np.int32]]:
     return np.random.default_rng(seed).integers(0, Shape().vocab, count).astype(np.int32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_equals_the_numpy_decoder(name: str, isa: str, pool: _native.Pool) -> None:
@@ -187,6 +188,7 @@ def long_program(pool: _native.Pool) -> tuple[_native.Program, dict[str, Any]]:
     return program, step_arrays([Part(np.zeros(32, np.int32), 0, [0])], [])
 
 
+@pytest.mark.slow
 def test_cancel_ends_a_step_and_only_that_step(pool: _native.Pool) -> None:
     program, arrays = long_program(pool)
     stop = threading.Event()

@@ -178,6 +178,7 @@ def test_uniform_equals_the_definition(seed: int, counter: int) -> None:
     assert _native.sample_uniform(seed, counter) == reference.uniform(seed, counter)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [{}, {"top_k": 6}, {"top_p": 0.8}, {"min_p": 0.1}, {"top_k": 8, "top_p": 0.9, "min_p": 0.02}],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,9 +45,14 @@ NATIVE_FREE = (
 )
 
 
+@functools.cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(), str(path))))
+
+
 def imported_rooms(path: Path) -> Iterator[tuple[str, int]]:
     """(room, line) of every import of ours in a file, also inside functions and under TYPE_CHECKING."""
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    for node in nodes_of(path):
         match node:
             case ast.Import():
                 names = [alias.name for alias in node.names]
@@ -106,7 +112,7 @@ def test_only_entry_points_read_argv_and_the_environment():
         f"{path.relative_to(ROOT)}:{node.lineno}"  # type: ignore[attr-defined]
         for path in PACKAGE.rglob("*.py")
         if not str(path.relative_to(PACKAGE)).startswith(READERS)
-        for node in ast.walk(ast.parse(path.read_text(), str(path)))
+        for node in nodes_of(path)
         if reads_surroundings(node)
     ]
     assert not wrong, "\n".join(wrong)

@@ -162,6 +162,7 @@ async def test_counting_equals_what_the_request_reports(client_of: MakeClient, m
         assert await count(client, **fields) == prompt_tokens(message["usage"]), fields
 
 
+@pytest.mark.slow
 async def test_counting_does_not_wait_for_answers(make: Callable[..., Pipeline], client_of: MakeClient):
     client = client_of(make(model={"step_delay_s": 0.5}), request_queue_size=1)
     running = asyncio.create_task(client.post(URL, json={**BODY, "max_tokens": 3}))

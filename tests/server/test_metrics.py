@@ -135,6 +135,7 @@ def test_token_buckets_end_at_the_window(limit: int, last: int):
     assert token_buckets(limit)[-1] == last
 
 
+@pytest.mark.slow
 async def test_a_scripted_run_agrees_with_the_client(make: Callable[..., Pipeline], client_of: MakeClient):
     client = client_of(make(model={"step_delay_s": 0.1}))
     record: dict[str, float] = dict.fromkeys(

@@ -31,6 +31,7 @@ def error_of(response: httpx.Response, status: int = 400) -> dict[str, Any]:
     return error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", [CHAT, TEXT, "/tokenize", "/detokenize"])
 @pytest.mark.parametrize(
     "content",

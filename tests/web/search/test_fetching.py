@@ -160,6 +160,7 @@ def body_of(content: bytes, **headers: str) -> Handler:
     return lambda request: httpx.Response(200, headers=whole, stream=httpx.ByteStream(content))
 
 
+@pytest.mark.slow
 async def test_sizes():
     big = body_of(b"x" * (3 << 20))
     await refused(web({"a.example": big}), "https://a.example/", "larger than 2 MiB")

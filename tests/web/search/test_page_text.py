@@ -42,6 +42,7 @@ def test_anything_is_read(text: str):
     read_html(text, "https://x.example/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [
