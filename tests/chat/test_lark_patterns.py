@@ -108,9 +108,31 @@ def test_what_is_no_expression(grammar: str, reason: str):
         ("once upon a time", "is not understood"),
         ('start: "(" start ")" | "x"', ""),
         ("start: X\n%import python.X", ""),
+        ('start: _sep{"a", ","}\n_sep{x, by}: x (by x)*', ""),
+        ('_sep{x, by}: x (by x)*\nstart: _sep{"a", ","}', ""),
         ('start: "a"', ""),
     ],
 )
 def test_a_grammar_that_is_none_is_told_from_one_that_is_no_expression(grammar: str, fault: str):
     found = lark_fault(grammar)
     assert fault in found and bool(found) is bool(fault)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "reason"),
+    [
+        ("start: " + "(" * 20_000 + '"a"' + ")" * 20_000, "nested"),
+        ("start: " + "[" * 300 + '"a"' + "]" * 300, "nested"),
+        ("start: r0\n" + "\n".join(f"r{i}: r{i + 1}" for i in range(2000)) + '\nr2000: "a"', "nested"),
+        ("start: " + "b " * 20_000 + f'\nb: "{"x" * 8000}"', str(MAX_CHARS)),
+        ("start: " + "|".join(["b"] * 20_000) + f'\nb: "{"x" * 8000}"', str(MAX_CHARS)),
+        ('start: "a"\n' + "%ignore B\n" * 4000 + f'B: "{"x" * 8000}"', str(MAX_CHARS)),
+        (f'start: "{"x" * 100_000}"', "characters"),
+    ],
+    ids=lambda given: given[:12],
+)
+def test_a_grammar_without_measure_is_no_expression(grammar: str, reason: str):
+    """Whether it is one at all is not asked any more: it is told to the model, and a warning says that it does not bind."""
+    with pytest.raises(LarkPatternError, match=reason):
+        pattern_of_lark(grammar)
+    assert not lark_fault(grammar)

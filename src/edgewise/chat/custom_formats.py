@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from edgewise.chat.anchors import choices
 from edgewise.chat.lark_patterns import LarkPatternError, pattern_of_lark
 
 
@@ -15,7 +16,9 @@ def input_pattern(custom_format: Mapping[str, Any] | None) -> str:
         return ""
     if custom_format.get("syntax") == "lark":
         return _of_lark(definition)
-    return f"^(?:{_unanchored(definition)})$"
+    return (
+        f"^(?:{'|'.join(choice.inner for choice in choices(definition))})$"  # all of the input matches anyway
+    )
 
 
 def unbound(custom_format: Mapping[str, Any] | None) -> str:
@@ -30,10 +33,3 @@ def unbound(custom_format: Mapping[str, Any] | None) -> str:
 @functools.lru_cache(maxsize=64)
 def _of_lark(definition: str) -> str:
     return f"^(?:{pattern_of_lark(definition)})$"
-
-
-def _unanchored(pattern: str) -> str:
-    """The anchors of an expression with no choice in it say nothing: all of the input has to match anyway."""
-    if "|" in pattern or pattern.endswith(r"\$"):
-        return pattern
-    return pattern.removeprefix("^").removesuffix("$")

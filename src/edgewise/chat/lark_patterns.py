@@ -8,11 +8,14 @@ Source: Lark's grammar reference and its library of common terminals.
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-MAX_CHARS = 8192
+MAX_CHARS = 8192  # of an expression
+MAX_SOURCE_CHARS = 1 << 16
+MAX_DEPTH = 64  # of brackets and of rules in rules: each is read by several nested calls
 
 COMMON = {
     "DIGIT": "[0-9]",
@@ -38,6 +41,7 @@ COMMON = {
 }
 
 DEFINITION = re.compile(r"[?!]*(?P<name>[A-Za-z_]\w*)\s*(?:\.-?\d+)?\s*:(?!:)", re.ASCII)
+TEMPLATE = re.compile(r"[?!]*[a-z_]\w*\s*\{[\w\s,]*\}\s*:", re.ASCII)
 TOKEN = re.compile(
     r"""\s+|(?P<comment>//[^\n]*)
     |(?P<text>"(?:\\.|[^"\\\n])*")(?P<fold>i?)
@@ -88,6 +92,13 @@ def escaped(text: str) -> str:
     )
 
 
+def within(expression: str) -> str:
+    """An expression that is not too long: a rule that is used twice doubles what it says. Raises LarkPatternError."""
+    if len(expression) > MAX_CHARS:
+        raise LarkPatternError(f"as one expression it has more than {MAX_CHARS} characters")
+    return expression
+
+
 class _Grammar:
     """The definitions of one grammar, each made into an expression when it is first asked for."""
 
@@ -96,13 +107,16 @@ class _Grammar:
         self._patterns: dict[str, str] = {}
         self._open: list[str] = []
         self._ignored: list[list[_Token]] = []
+        self._depth = 0
+        if len(source) > MAX_SOURCE_CHARS:
+            raise LarkPatternError(f"it has more than {MAX_SOURCE_CHARS} characters")
         for statement in _statements(source):
             self._read(statement)
 
     def pattern(self) -> str:
         self._skip = ""
         ignored = [_Expression(self, tokens, is_terminal=True).whole() for tokens in self._ignored]
-        self._skip = f"(?:{'|'.join(ignored)})*" if ignored else ""
+        self._skip = within(f"(?:{'|'.join(ignored)})*") if ignored else ""
         return self.named("start") + self._skip
 
     @property
@@ -110,11 +124,22 @@ class _Grammar:
         """What may stand before a terminal of a rule."""
         return self._skip
 
+    @contextlib.contextmanager
+    def deeper(self) -> Iterator[None]:
+        """While what stands inside something is read. Raises LarkPatternError where that is too deep."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise LarkPatternError(f"it is nested more than {MAX_DEPTH} levels deep")
+        yield
+        self._depth -= 1
+
     def _read(self, statement: str) -> None:
         if statement.startswith("%"):
             self._direct(statement)
             return
         match = DEFINITION.match(statement)
+        if match is None and TEMPLATE.match(statement):
+            raise LarkPatternError("templates are not supported")
         if match is None:
             raise LarkSyntaxError(f"the line {statement[:40]!r} is not understood")
         self._definitions[match["name"]] = list(_tokens(statement[match.end() :]))
@@ -145,8 +170,6 @@ class _Grammar:
                 raise LarkSyntaxError(f"nothing defines {name!r}")
             self._open.append(name)
             whole = _Expression(self, self._definitions[name], is_terminal=name.isupper()).whole()
-            if len(whole) > MAX_CHARS:
-                raise LarkPatternError(f"as one expression it has more than {MAX_CHARS} characters")
             self._open.pop()
             self._patterns[name] = f"(?:{whole})"
         return self._patterns[name]
@@ -182,18 +205,19 @@ class _Expression:
             raise LarkSyntaxError(f"{self._peek()!r} stands where {sign!r} should")
 
     def _choice(self) -> str:
-        options = [self._sequence()]
-        while self._take("|"):
-            options.append(self._sequence())
-        return "|".join(options)
+        with self.grammar.deeper():
+            found = self._sequence()
+            while self._take("|"):
+                found = within(f"{found}|{self._sequence()}")
+            return found
 
     def _sequence(self) -> str:
-        parts = []
+        found = ""
         while self._peek() and not (self.tokens[self.pos].kind == "sign" and self._peek() in "|)]->"):
-            parts.append(self._repeated())
+            found = within(found + self._repeated())
         if self._take("->"):  # the name of an alternative
             self.pos += 1
-        return "".join(parts)
+        return found
 
     def _repeated(self) -> str:
         atom = self._atom()
@@ -270,7 +294,7 @@ def _statements(source: str) -> Iterator[str]:
         bare = line.strip()
         if not bare or bare.startswith("//"):
             continue
-        if lines and (bare.startswith("%") or DEFINITION.match(bare)):
+        if lines and (bare.startswith("%") or DEFINITION.match(bare) or TEMPLATE.match(bare)):
             yield "\n".join(lines)
             lines = []
         lines.append(bare)

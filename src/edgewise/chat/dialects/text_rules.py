@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence as Seq
 from typing import Any
 
+from edgewise.chat.anchors import Choice, choices
 from edgewise.chat.dialects.rules import NOTHING, sequence
 from edgewise.core.grammar import RawText, Relaxed, Rule
 
@@ -18,12 +18,10 @@ UNBOUND = {
 """Keywords that rules of notations other than JSON do not hold to, by the type they are about."""
 
 
-MAX_COUNTED = 2000  # characters
+MAX_COUNTED = 32
+"""Characters that are counted. Each count is a state beside each of the marks that end such a text: at 60, two texts of one tool are more
+than the grammar engine finds its way through at once, and a mask takes several milliseconds."""
 ANY = "(?s:.*)"
-ANCHOR = re.compile(
-    r"(?<!\\)\$|(?<![\\\[])\^|\\[bBAzZ]"
-)  # a sign in a class that looks like one counts as one
-BRACKET = re.compile(r"\\.|\[(?:\\.|[^\]])*\]|[()|]", re.DOTALL)
 
 
 def raw_text(schema: Any, until: tuple[str, ...], path: str, *, strict: bool) -> Rule:
@@ -47,27 +45,15 @@ def _is_length(value: Any) -> bool:
 
 
 def whole_pattern(pattern: Any) -> str:
-    """What a pattern says of the whole of a text; "" where its anchors are not those of the whole."""
+    """What a pattern says of the whole of a text; "" where it is anchored inside."""
     if not isinstance(pattern, str) or not pattern:
         return ""
-    inner = pattern.removeprefix("^")
-    is_end = inner.endswith("$") and (len(inner) - len(inner[:-1].rstrip("\\"))) % 2 == 1
-    inner = inner[:-1] if is_end else inner
-    is_anchored = inner != pattern
-    if ANCHOR.search(inner) or (is_anchored and "|" in inner and not _is_one_group(inner)):
-        return ""  # an anchor inside, or of one of several choices
-    before, after = "" if pattern.startswith("^") else ANY, "" if is_end else ANY
-    return f"{before}(?:{inner}){after}"
+    found = choices(pattern)
+    return "" if any(choice.is_anchored_inside for choice in found) else "|".join(map(_whole, found))
 
 
-def _is_one_group(pattern: str) -> bool:
-    """Whether all of a pattern stands in one pair of brackets, so that its choices are inside."""
-    depth = 0
-    for match in BRACKET.finditer(pattern):
-        depth += {"(": 1, ")": -1}.get(match.group(), 0)
-        if depth == 0 and match.group() in ("(", ")", "|") and match.end() < len(pattern):
-            return False
-    return pattern.startswith("(") and depth == 0
+def _whole(choice: Choice) -> str:
+    return f"{'' if choice.starts else ANY}(?:{choice.inner}){'' if choice.ends else ANY}"
 
 
 def relaxed(schema: Any, kind: str, path: str, *, strict: bool, held: Seq[str] = ()) -> Rule:
