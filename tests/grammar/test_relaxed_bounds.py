@@ -9,7 +9,7 @@ from edgewise.core.chat import ToolCall, ToolChoice, ToolDefinition
 from edgewise.core.errors import InvalidRequestError
 from edgewise.core.grammar import Constraint
 from edgewise.grammar import GrammarCompiler
-from tests.grammar.walking import END, Walker
+from tests.grammar.walking import END, Walker, allows
 
 BOUNDS = {"minLength": 2, "maxLength": 4, "pattern": "^[a-z]+$"}
 JSON_DIALECTS = ("hermes", "llama3_json", "mistral", "openai")
@@ -69,3 +69,68 @@ def test_under_strict_it_is_an_error_that_names_tool_and_path(compiler: GrammarC
     assert "'minLength' cannot be enforced" in caught.value.message
     assert caught.value.param is not None and caught.value.param.startswith("tools[3].function.parameters")
     assert not warnings(compiler, name, put(strict=True))
+
+
+RAW = ("qwen3_coder", "glm45", "gemma4", "minimax_m3")
+TOO_MUCH = r"^\S{1000}(.|x){1,2000}$"
+
+
+def noting(path: str, *, strict: bool | None = None, **texts: object) -> ToolDefinition:
+    schema = {"type": "object", "properties": texts, "required": [*texts]}
+    name = f"note{path}"
+    return ToolDefinition(name, None, schema, strict=strict, path=f"tools[{path}]", local_name=name)
+
+
+def called(name: str, tool: ToolDefinition, **values: str) -> str:
+    return dialect(name).render([ToolCall("c", tool.name, values)])
+
+
+@pytest.mark.parametrize("name", RAW)
+@pytest.mark.parametrize("bound", [{"maxLength": 60}, {"maxLength": 2000}, {"minLength": 2000}])
+def test_a_bound_that_is_too_much_to_count_is_named(walker: Walker, name: str, bound: dict[str, int]):
+    tools = [noting(str(i), a={"type": "string", **bound}, b={"type": "string", **bound}) for i in range(9)]
+    rule = dialect(name).forced(tools, ToolChoice("required"))
+    told = walker.compiler.compile(Constraint(rule)).warnings
+    assert any("tools[8]" in warning and repr(next(iter(bound))) in warning for warning in told)
+    assert walker.walk(rule, called(name, tools[4], a="plain", b="x")).endswith(END)
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_a_pattern_that_is_too_complex_leaves_the_other_tools_theirs(walker: Walker, name: str):
+    tools = [
+        noting(str(i), a={"type": "string", "pattern": TOO_MUCH if i == 4 else "^[a-z]+$"}) for i in range(9)
+    ]
+    rule = dialect(name).forced(tools, ToolChoice("required"))
+    (told,) = walker.compiler.compile(Constraint(rule)).warnings
+    assert "tools[4]" in told and "'pattern' is not enforced" in told
+    assert walker.walk(rule, called(name, tools[4], a="any 1")).endswith(END)
+    assert walker.walk(rule, called(name, tools[3], a="any")).endswith(END)
+    assert not walker.walk(rule, called(name, tools[3], a="any 1")).endswith(END)
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_under_strict_a_pattern_that_is_too_complex_is_an_error(compiler: GrammarCompiler, name: str):
+    tools = [noting("0"), noting("1", strict=True, a={"type": "string", "pattern": TOO_MUCH})]
+    with pytest.raises(InvalidRequestError) as caught:
+        compiler.compile(Constraint(dialect(name).forced(tools, ToolChoice("required"))))
+    assert "tools[1]" in str(caught.value) and caught.value.param is not None
+
+
+@pytest.mark.parametrize("jumps", [True, False])
+def test_a_grammar_that_grows_too_complex_on_the_way_asks_less_from_there(
+    walker: Walker, jumps: bool, caplog: pytest.LogCaptureFixture
+):
+    """The two texts are within what can be used; what the second has to match is looked at when the first has ended."""
+    bound = {"type": "string", "pattern": r"^[\s\S]{0,60}$"}
+    tool = noting("0", a=bound, b=bound)
+    rule = dialect("qwen3_coder").forced([tool], ToolChoice("required"))
+    constraint = walker.make(rule)
+    assert not caplog.messages
+    ids = walker.tokenizer.encode(called("qwen3_coder", tool, a="one", b="two"), parse_special=True)
+    for token in ids:
+        twin = constraint.fork()
+        assert allows(constraint, token) and allows(twin, token)
+        assert not jumps or constraint.forced()[:1] in ([], [token])
+        ended = constraint.accept(token)
+    assert ended or all(allows(constraint, end) for end in walker.tokenizer.eos_token_ids)
+    assert any("no longer bound" in message for message in caplog.messages)

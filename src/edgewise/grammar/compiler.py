@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -28,6 +30,7 @@ from edgewise.core.grammar import (
     Repeat,
     Rule,
     Sequence,
+    Text,
 )
 from edgewise.core.requests import TokenConstraint
 from edgewise.grammar.constraint import GrammarConstraint
@@ -41,17 +44,25 @@ from edgewise.grammar.tokens import TokenTable, Vocabulary
 T = TypeVar("T")
 
 MAX_RULE_DEPTH = 50  # of rules in rules: what dialects and formats build is far flatter
+TOO_COMPLEX = "it is too complex beside the marks that end such a text"
 
 
 class CompiledConstraint:
     """A grammar ready to run. Immutable; any thread. `warnings` name the keywords that are not enforced."""
 
     def __init__(
-        self, table: TokenTable, matcher: LLMatcher, constraint: Constraint, warnings: tuple[str, ...]
+        self,
+        table: TokenTable,
+        matcher: LLMatcher,
+        constraint: Constraint,
+        warnings: tuple[str, ...],
+        spare: LLMatcher | None = None,
     ) -> None:
+        """`spare`: of a grammar that asks less, to go on with where `matcher` grows too complex."""
         self.warnings = warnings
         self._table = table
-        self._matcher = matcher  # never advanced
+        self._matcher = matcher  # never advanced, nor is the spare one
+        self._spare = spare
         self._lock = threading.Lock()
         self._thinking = constraint.thinking
 
@@ -62,7 +73,8 @@ class CompiledConstraint:
             budget = ThinkingBudget(self._thinking, self._table)
         with self._lock:
             matcher = self._matcher.deep_copy()
-        return GrammarConstraint(matcher, self._table, budget)
+            spare = self._spare and self._spare.deep_copy()
+        return GrammarConstraint(matcher, self._table, budget, spare)
 
 
 class GrammarCompiler:
@@ -104,6 +116,44 @@ class GrammarCompiler:
             raise
 
     def _compile(self, constraint: Constraint) -> CompiledConstraint:
+        """What raw text has to match can be more than the grammar engine carries; that alone is let go then."""
+        bound = [rule for rule in rules_of(constraint.body) if isinstance(rule, RawText) and rule.patterns]
+        if not bound:
+            return CompiledConstraint(self._tokens(), *self._built(constraint))
+        may_go = {pattern for rule in bound if not rule.strict for pattern in rule.patterns}
+        may_go -= {pattern for rule in bound if rule.strict for pattern in rule.patterns}
+        try:
+            found = self._built(constraint)
+        except InvalidRequestError:
+            found = self._built_with_less(constraint, self._too_complex(bound), may_go)
+        spare = self._built(constraint, may_go)[0] if may_go else None
+        return CompiledConstraint(self._tokens(), *found, spare)
+
+    def _built_with_less(
+        self, constraint: Constraint, first: AbstractSet[str], then: AbstractSet[str]
+    ) -> tuple[LLMatcher, Constraint, tuple[str, ...]]:
+        """Without the patterns that fail alone; or without all that may go, where each alone would do and all together do not."""
+        try:
+            return self._built(constraint, first)
+        except InvalidRequestError:
+            return self._built(constraint, then)
+
+    def _too_complex(self, bound: Iterable[RawText]) -> set[str]:
+        """The patterns of those raw texts that fail even alone. Raises InvalidRequestError where one of them is strict."""
+        found: set[str] = set()
+        for rule in dict.fromkeys(bound):
+            alone = replace(rule, strict=False)
+            try:
+                self._built(Constraint(Sequence((alone, *map(Text, rule.until[:1])))))
+            except InvalidRequestError:
+                list(_relaxed(Relaxed(rule.path, ("pattern",), TOO_COMPLEX, rule.strict)))
+                found.update(rule.patterns)
+        return found
+
+    def _built(
+        self, constraint: Constraint, let_go: AbstractSet[str] = frozenset()
+    ) -> tuple[LLMatcher, Constraint, tuple[str, ...]]:
+        """The grammar without the patterns of raw text in `let_go`, and its warnings."""
         warnings: dict[str, None] = {}
 
         def schema_source(rule: Json) -> str:
@@ -112,7 +162,7 @@ class GrammarCompiler:
             return prepared.source
 
         def usable_patterns(rule: RawText) -> list[str]:
-            faults = {pattern: self._pattern_fault(pattern) for pattern in rule.patterns}
+            faults = {p: TOO_COMPLEX if p in let_go else self._pattern_fault(p) for p in rule.patterns}
             for fault in filter(None, faults.values()):
                 warnings.update(dict.fromkeys(_relaxed(Relaxed(rule.path, ("pattern",), fault, rule.strict))))
             return [pattern for pattern, fault in faults.items() if not fault]
@@ -127,7 +177,7 @@ class GrammarCompiler:
         source = grammar.source(answer(grammar, constraint))
         matcher = LLMatcher(table.engine, source, log_level=0, limits=self._limits.parser_limits())
         self._check_start(matcher)
-        return CompiledConstraint(table, matcher, constraint, tuple(warnings))
+        return matcher, constraint, tuple(warnings)
 
     def _check(self, rule: Rule) -> None:
         match rule:

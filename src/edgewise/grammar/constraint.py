@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,8 @@ from edgewise.grammar.schema import short_reason
 from edgewise.grammar.thinking import ThinkingBudget
 from edgewise.grammar.tokens import TokenTable
 
+logger = logging.getLogger("edgewise.grammar")
+
 
 class GrammarConstraint:
     """Implements `core.requests.TokenConstraint`.
@@ -21,9 +24,18 @@ class GrammarConstraint:
     engine that takes them all at once and one that takes one a step get the same tokens.
     """
 
-    def __init__(self, matcher: LLMatcher, table: TokenTable, budget: ThinkingBudget | None) -> None:
-        """Owns `matcher`. The grammar engine's vocabulary may have an end token more than the model's."""
+    def __init__(
+        self,
+        matcher: LLMatcher,
+        table: TokenTable,
+        budget: ThinkingBudget | None,
+        spare: LLMatcher | None = None,
+    ) -> None:
+        """Owns `matcher` and `spare`, which takes its place, at the same token, where it grows too complex: it allows all that
+        `matcher` does. The grammar engine's vocabulary may have an end token more than the model's."""
         self._matcher = matcher
+        self._spare = spare
+        self._taken: list[int] = []  # what the spare one has still to be told
         self._table = table
         self._budget = budget
         words = np.zeros(-(-table.engine.vocab_size // 32), np.uint32)
@@ -39,6 +51,8 @@ class GrammarConstraint:
         """
         if not self._has_mask:
             self._matcher.unsafe_compute_mask_ptr(self._address, self._num_bytes)
+            if self._goes_on_with_spare():
+                return self.mask()
             self._check()
             self._has_mask = True
         return self._mask
@@ -59,6 +73,8 @@ class GrammarConstraint:
             if self._table.first_bytes[lowest] != self._table.first_bytes[highest]:
                 return []
         forced = self._matcher.compute_ff_tokens()
+        if self._goes_on_with_spare():
+            return []
         self._check()
         return forced
 
@@ -75,16 +91,31 @@ class GrammarConstraint:
         if not self._forced:
             self._forced = None
         self._has_mask = False
-        if not self._matcher.consume_token(token):
+        if self._spare is not None:
+            self._taken.append(token)
+        if not self._matcher.consume_token(token) and not self._goes_on_with_spare():
             self._check()
         if self._budget is not None:
             self._budget.accept(token)
         return self._matcher.is_stopped()
 
     def fork(self) -> GrammarConstraint:
-        twin = GrammarConstraint(self._matcher.deep_copy(), self._table, copy.copy(self._budget))
-        twin._forced = self._forced
+        spare = self._spare and self._spare.deep_copy()
+        twin = GrammarConstraint(self._matcher.deep_copy(), self._table, copy.copy(self._budget), spare)
+        twin._forced, twin._taken = self._forced, self._taken.copy()
         return twin
+
+    def _goes_on_with_spare(self) -> bool:
+        """Whether the matcher has failed, and the spare one stands in its place now."""
+        if self._spare is None or not self._matcher.is_error():
+            return False
+        reason = short_reason(self._matcher.get_error())
+        if not self._spare.consume_tokens(self._taken):
+            return False  # what was taken is not allowed at all
+        logger.warning("a text is no longer bound by its pattern: %s", reason)
+        self._matcher, self._spare = self._spare, None
+        self._has_mask, self._forced, self._taken = False, None, []
+        return True
 
     def _check(self) -> None:
         if self._matcher.is_error():
