@@ -364,6 +364,11 @@ def test_a_schema_reaches_the_model_word_for_word():
             {"thinking": {"type": "adaptive", "display": "omitted"}, "output_config": {"effort": "max"}},
             ReasoningOptions(enabled=True, effort="max", show=False),
         ),
+        ({"enable_thinking": True, "output_config": {"effort": "low"}}, ReasoningOptions(True, "low")),
+        ({"thinking_budget": 64}, ReasoningOptions(True, budget_tokens=64)),
+        ({"thinking_budget": 0}, ReasoningOptions(False, budget_tokens=0)),
+        ({"reasoning_effort": "high"}, ReasoningOptions(True, "high")),
+        ({"reasoning": {"effort": "none"}}, ReasoningOptions(False, "none")),
     ],
 )
 def test_thinking(fields: dict[str, Any], expected: ReasoningOptions):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -217,6 +218,15 @@ def test_a_failure_ends_the_stream(error: Exception, code: str):
     assert last["response"]["error"]["code"] == code and "secret" not in str(last)
     assert last["response"]["output"][0]["status"] == "incomplete"
     assert last["response"]["output"][0]["content"][0]["text"] == "He"
+
+
+def test_codex_is_told_when_to_ask_again():
+    """It looks for this pattern in the message of a failed response."""
+    data = encoder().encode([Failed(OverloadedError("The queue is full.", retry_after_s=3))])
+    message = json.loads(data.decode().rstrip().split("\ndata: ")[-1])["response"]["error"]["message"]
+    found = re.search(r"(?i)try again in\s*(\d+(?:\.\d+)?)\s*(s|ms|seconds?)", message)
+    assert found is not None and found.groups() == ("3", "s")
+    assert message.startswith("The queue is full. ")
 
 
 def test_a_cancelled_response():

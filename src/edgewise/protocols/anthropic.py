@@ -28,11 +28,10 @@ from edgewise.protocols.anthropic_tools import read_tool_choice, read_tools
 from edgewise.protocols.chat import MAX_CACHE_SALT_CHARS, read_template_kwargs
 from edgewise.protocols.fields import Fields
 from edgewise.protocols.messages import trailing_turn
+from edgewise.protocols.reasoning_fields import EFFORTS, read_reasoning, reasoning_options
 from edgewise.protocols.reply import Choice, Reply, ReplyHead, ReplyOptions, ReplyPart
 from edgewise.protocols.sampling import check_sampling
 
-_EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
-_SWITCHES = {None: None, "enabled": True, "adaptive": True, "disabled": False}
 _MET = ("metadata", "cache_control")
 """Fields that ask for nothing, or for what is done anyway."""
 
@@ -113,29 +112,21 @@ def _read_stops(fields: Fields) -> list[str] | None:
 
 
 def _read_reasoning(fields: Fields) -> tuple[ReasoningOptions, list[str]]:
-    """How much to think, and the fields about it that have no effect.
+    """How much to think, read as on every other API, and the fields about it that have no effect.
 
-    Only `thinking` turns it on, or the template variable that clients of llama-server send. Claude Code names an effort with every
-    request, also when its user has turned thinking off, so effort says how much and never whether.
+    Claude Code names an effort with every request, also when its user has turned thinking off, so this API's own effort says how much and
+    never whether.
     """
-    output = fields.object("output_config")
+    options = read_reasoning(fields)
+    output, thinking = fields.object("output_config"), fields.get("thinking")
+    if isinstance(thinking, dict) and thinking.get("display") == "omitted":
+        options = replace(options, show=False)
     effort = None if output is None else output.string("effort")
-    thinking = fields.object("thinking") or Fields({}, "thinking")
-    kind = thinking.string("type")
-    if kind not in _SWITCHES:
-        raise thinking.fail("type", "must be enabled, adaptive or disabled", kind)
-    variables = fields.object("chat_template_kwargs")
-    enabled = None if variables is None else variables.get("enable_thinking")
-    if not isinstance(enabled, bool):
-        enabled = _SWITCHES[kind]
-    heeded = bool(enabled) and effort in _EFFORTS
-    options = ReasoningOptions(
-        enabled=enabled,
-        effort=effort if heeded else None,
-        budget_tokens=thinking.integer("budget_tokens", low=1) if enabled else None,
-        show=thinking.string("display") != "omitted",
-    )
-    return options, [] if effort is None or heeded else ["output_config.effort"]
+    if effort is None:
+        return options, []
+    if not options.enabled or effort not in EFFORTS or options.effort is not None:
+        return options, ["output_config.effort"]
+    return reasoning_options(options.enabled, effort, options.budget_tokens, show=options.show), []
 
 
 def _read_output_format(fields: Fields) -> OutputFormat | None:

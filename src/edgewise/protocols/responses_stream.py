@@ -231,13 +231,18 @@ def encode_response_usage(usage: Usage) -> dict[str, Any]:
 
 
 def _response_error(error: Exception) -> dict[str, str]:
-    """The `error` of a failed response. Its codes are the API's own; Codex reads some of them."""
-    encoded = encode_error(error)["error"]
+    """The `error` of a failed response. Its codes are the API's own; Codex reads some of them.
+
+    A busy server is `rate_limit_exceeded` with the time to wait in the message, after which Codex 0.171 asks again; after its other two
+    words for it, `server_is_overloaded` and `slow_down`, it gives up and asks for another model.
+    """
+    message = encode_error(error)["error"]["message"]
     match error:
         case InvalidRequestError():
             code = error.code or "invalid_prompt"
         case OverloadedError():
             code = "rate_limit_exceeded"
+            message = f"{message.rstrip('.')}. Please try again in {error.retry_after_s}s."
         case _:
             code = "server_error"
-    return {"code": code, "message": encoded["message"]}
+    return {"code": code, "message": message}
