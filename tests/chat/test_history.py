@@ -61,6 +61,16 @@ def test_arguments_have_one_spelling(arguments: Any) -> None:
     assert as_text["arguments"] == '{"path": "é"}'
 
 
+@pytest.mark.parametrize(
+    "escape", [r"\ud83d", r"\uDC00", r"\ud83d\n", r"\udc00\ud83d", r"\ud83d\ude00\ud83d"]
+)
+def test_half_a_character_in_arguments_is_a_replacement_character(escape: str) -> None:
+    messages = [say("user", "hi"), calling(ToolCall("c1", "put", f'{{"path": "a{escape}z"}}'))]
+    text = rendered(CALLS, messages)
+    assert "\ufffd" in text and text.encode()
+    assert ("😀" in text) is (len(escape) == 18)
+
+
 @pytest.mark.parametrize("broken", ['{"path": "ls', "[1]", "words", "[" * 99_999])
 def test_broken_arguments_are_text_on_every_template(broken: str) -> None:
     messages = [say("user", "hi"), calling(ToolCall("c1", "put", broken))]

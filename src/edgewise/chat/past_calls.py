@@ -90,6 +90,9 @@ def argument_object(call: ToolCall) -> dict[str, Any] | None:
         return {}
     try:
         value = json.loads(call.arguments)
+        if r"\ud" in call.arguments.lower():  # half a character, which no prompt can hold, as U+FFFD
+            whole = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+            value = json.loads(whole.decode("utf-16", "replace"))
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
