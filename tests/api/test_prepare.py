@@ -167,6 +167,11 @@ def test_a_model_without_a_template_cannot_chat():
         preparer(template=None).prepare_chat(user("hi"), request_id="r")
 
 
+def test_a_model_with_a_broken_template_says_what_is_wrong_with_it():
+    with pytest.raises(InvalidRequestError, match="cannot be used: line 3"):
+        preparer(template=None, template_fault="line 3").prepare_chat(user("hi"), request_id="r")
+
+
 def test_a_chat_without_messages_is_refused():
     with pytest.raises(InvalidRequestError, match="must not be empty"):
         preparer().prepare_chat(ChatRequest(messages=()), request_id="r")

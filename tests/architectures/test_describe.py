@@ -203,6 +203,14 @@ UNSUPPORTED = {
         },
         "llama.rope.scaling.yarn_ext_factor",
     ),
+    "a scaling nobody knows, by no factor": (
+        {"llama.rope.scaling.type": "wobble"},
+        "llama.rope.scaling.type.*'wobble' is not supported",
+    ),
+    "longrope without factors": (
+        {"llama.rope.scaling.type": "longrope"},
+        "'longrope' without rope_factors_long.weight",
+    ),
     "adapter": ({"general.type": "adapter"}, "general.type"),
 }
 

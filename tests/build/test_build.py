@@ -209,8 +209,9 @@ def test_a_disk_that_fills_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     path = write_tiny_gguf(tmp_path / "tiny.gguf")
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(EngineDirError, match=r"engine: cannot be written: No space left"):
+    with pytest.raises(EngineDirError, match=r"engine: cannot be written: No space left") as caught:
         build_engine_dir(path, tmp_path / "engine", layout=8, tools=plain_tools())
+    assert "free some space" in (caught.value.hint or "")
     assert [p.name for p in tmp_path.iterdir()] == ["tiny.gguf"]
 
 

@@ -121,6 +121,7 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
         b"GGUF" + struct.pack(">IQQ", 3, 0, 0) + bytes(8),
         "version: the byte order is reversed",
     ),
+    "version 0": (gguf_bytes(version=0), "version: version 0 cannot be read"),
     "version 1": (gguf_bytes(version=1), "version: version 1 cannot be read"),
     "version 9": (gguf_bytes(version=9), "version: version 9 cannot be read"),
     "too many tensors": (gguf_bytes(num_tensors=HUGE), f"tensor count: {HUGE} tensors cannot be right"),

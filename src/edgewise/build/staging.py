@@ -5,6 +5,7 @@ A process that dies leaves only a hidden folder, which the next one to hold the 
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 import uuid
@@ -61,7 +62,13 @@ def disk_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise EngineDirError(f"{target}: cannot be written: {error.strerror or error}") from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise EngineDirError(
+            f"{target}: cannot be written: {error.strerror or error}",
+            hint="free some space and run the same command again; nothing half-built is left"
+            if full
+            else None,
+        ) from error
 
 
 @contextmanager

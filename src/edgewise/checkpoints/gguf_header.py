@@ -173,7 +173,7 @@ def _read_version(cursor: _Cursor) -> int:
         cursor.fail(f"starts with {magic!r}, not with {MAGIC!r}: not a GGUF file")
     cursor.field = "version"
     version: int = cursor.scalar(_U32)
-    if version & 0xFFFF == 0:
+    if version and version & 0xFFFF == 0:
         cursor.fail(
             "the byte order is reversed: a big-endian GGUF file; only little-endian files can be read"
         )

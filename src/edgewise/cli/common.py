@@ -33,10 +33,15 @@ ModelOption = Annotated[
 
 def fail(error: EdgewiseError) -> int:
     """Print an expected error and its hint; returns the exit status."""
-    print(f"edgewise: {error.message}", file=sys.stderr)
+    print("edgewise: " + "\n".join(map(printable, error.message.split("\n"))), file=sys.stderr)
     if error.hint:
-        print(f"  hint: {error.hint}", file=sys.stderr)
+        print(f"  hint: {printable(error.hint)}", file=sys.stderr)
     return 2 if isinstance(error, ConfigError) else 1
+
+
+def printable(text: str) -> str:
+    """A model's or a server's words for a terminal: control characters, which could redraw it, are written as escapes."""
+    return "".join(char if char.isprintable() or char == " " else ascii(char)[1:-1] for char in text)
 
 
 def one_model(argument: str | None, option: str | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgewise.cli.common import ModelArgument, ModelOption, one_model, progress_bar, store_settings
+from edgewise.cli.common import ModelArgument, ModelOption, one_model, printable, progress_bar, store_settings
 from edgewise.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def command(
     show(found)
     if tensors:
         for row in found.tensors:
-            print(f"  {row.name:48} {row.dtype:6} {'x'.join(map(str, row.shape)):>16} {row.num_bytes:>14,}")
+            shape = "x".join(map(str, row.shape))
+            print(f"  {printable(row.name):48} {row.dtype:6} {shape:>16} {row.num_bytes:>14,}")
     if verify:
         print("every byte matches its checksum")
 
@@ -51,10 +52,11 @@ def show(found: Inspection) -> None:
     formats = ", ".join(
         f"{count} {name}" for name, count in sorted(found.formats.items(), key=lambda f: -f[1])
     )
-    print(f"{found.name} ({found.kind}, {found.path})")
-    print(f"  architecture   {found.architecture}" + (f": {found.unsupported}" if found.unsupported else ""))
+    print(printable(f"{found.name} ({found.kind}, {found.path})"))
+    unsupported = f": {found.unsupported}" if found.unsupported else ""
+    print(printable(f"  architecture   {found.architecture}{unsupported}"))
     print(f"  size           {found.file_bytes:,} bytes; {len(found.tensors)} tensors: {formats}")
-    print(f"  tokenizer      {found.tokenizer}")
+    print(printable(f"  tokenizer      {found.tokenizer}"))
     print(f"  chat template  {'yes' if found.has_template else 'no'}")
     if found.spec:
         spec = found.spec
@@ -69,4 +71,4 @@ def show(found: Inspection) -> None:
             f" (weights {need.weight_bytes / 2**20:,.0f}, KV {need.kv_bytes / 2**20:,.0f})"
         )
     for key, value in found.metadata.items():
-        print(f"  {key} = {str(value)[:100]}")
+        print(printable(f"  {key} = {str(value)[:100]}"))

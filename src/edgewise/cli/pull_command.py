@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from edgewise.cli.common import ModelArgument, ModelOption, one_model, progress_bar, store_settings
+from edgewise.core.errors import ConfigError
 
 
 def command(
@@ -18,6 +20,8 @@ def command(
     from edgewise.checkpoints import resolve_source
 
     name = one_model(model, model_option)
+    if Path(name).expanduser().exists():
+        raise ConfigError(f"{name} is a path on this machine: there is nothing to pull")
     with progress_bar(quiet=as_json) as report:
         path = resolve_source(name, settings=store_settings(), progress=report)
     size = (

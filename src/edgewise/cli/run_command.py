@@ -34,7 +34,7 @@ def command(
     refuse_missing_capabilities({"speculative_config": speculative_config})
     setup_logging("warning")
     sampling = SamplingParams(
-        temperature=max(0.0, temperature), top_p=top_p, top_k=top_k, seed=seed, max_tokens=max_tokens
+        temperature=temperature, top_p=top_p, top_k=top_k, seed=seed, max_tokens=max_tokens
     )
     text = sys.stdin.read() if prompt == "-" else prompt
     with progress_bar() as report:
@@ -51,5 +51,8 @@ def command(
             for delta in llm.generate_stream(request, sampling):
                 print(delta.text, end="", flush=True)
             print()
-        else:
-            print(llm.generate([request], sampling)[0].text)
+            return
+        output = llm.generate([request], sampling)[0]
+        if output.error is not None:
+            raise output.error
+        print(output.text)

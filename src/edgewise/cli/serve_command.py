@@ -25,7 +25,7 @@ logger = logging.getLogger("edgewise.cli")
 
 NOT_YET = {
     "speculative_config": "speculative decoding",
-    "kv_transfer_config": "external KV connectors",
+    "kv_transfer_config": "an external KV connector",
     "allowed_local_media_path": "media input",
     "multimodal_engine_dir": "media input",
     "spec_decode_engine_dir": "speculative decoding",

@@ -41,13 +41,22 @@ class InvalidRequestError(EdgewiseError):
 
 
 class ContextLengthError(InvalidRequestError):
-    """The prompt (plus at least one token) does not fit the window. `at_least`: it was refused before it was counted."""
+    """The prompt (plus at least one token) does not fit the window.
+
+    `at_least`: it was refused before it was counted. `subject`: what has the tokens, where it is not one prompt.
+    """
 
     def __init__(
-        self, *, prompt_tokens: int, max_model_len: int, param: str | None = None, at_least: bool = False
+        self,
+        *,
+        prompt_tokens: int,
+        max_model_len: int,
+        param: str | None = None,
+        at_least: bool = False,
+        subject: str = "your prompt",
     ) -> None:
         super().__init__(
-            f"This model's maximum context length is {max_model_len} tokens. However, your prompt has "
+            f"This model's maximum context length is {max_model_len} tokens. However, {subject} has "
             f"{'at least ' if at_least else ''}{prompt_tokens} tokens. Please shorten it.",
             param=param,
             code="context_length_exceeded",

@@ -26,6 +26,9 @@ MAX_LOGPROBS = 128
 MAX_N = 128
 MAX_STOP_STRINGS = 64
 MAX_STOP_CHARS = 4096
+MAX_BAD_WORDS = 1024
+MAX_BAD_WORD_CHARS = 4096
+MAX_STOP_TOKEN_IDS = 4096
 UNLIMITED = -1
 
 _NUMBERS = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
@@ -143,6 +146,19 @@ def _check_int(name: str, value: object, low: int, high: int | None = None) -> N
         raise _fail(name, value, f"at least {low}" + ("" if high is None else f" and at most {high}"))
 
 
+def _check_texts(name: str, texts: tuple[object, ...], most: int, most_chars: int) -> None:
+    if len(texts) > most:
+        raise _fail(name, len(texts), f"at most {most} strings")
+    for text in texts:
+        if not isinstance(text, str) or not text:
+            raise _fail(name, text, "non-empty strings")
+        if len(text) > most_chars:
+            raise InvalidRequestError(
+                f"{name} must be strings of at most {most_chars} characters, got one of {len(text)}",
+                param=name,
+            )
+
+
 def _check_ranges(p: SamplingParams) -> None:
     _check_number("temperature", p.temperature, 0.0, 100.0)
     _check_number("top_p", p.top_p, 0.0, 1.0, low_open=True)
@@ -162,19 +178,10 @@ def _check_ranges(p: SamplingParams) -> None:
     for name in ("logprobs", "prompt_logprobs"):
         if (value := getattr(p, name)) is not None:
             _check_int(name, value, UNLIMITED, MAX_LOGPROBS)
-    if len(p.stop) > MAX_STOP_STRINGS:
-        raise _fail("stop", len(p.stop), f"at most {MAX_STOP_STRINGS} strings")
-    for text in p.stop:
-        if not isinstance(text, str) or not text:
-            raise _fail("stop", text, "non-empty strings")
-        if len(text) > MAX_STOP_CHARS:
-            raise InvalidRequestError(
-                f"stop must be strings of at most {MAX_STOP_CHARS} characters, got one of {len(text)}",
-                param="stop",
-            )
-    for text in p.bad_words:
-        if not isinstance(text, str) or not text:
-            raise _fail("bad_words", text, "non-empty strings")
+    _check_texts("stop", p.stop, MAX_STOP_STRINGS, MAX_STOP_CHARS)
+    _check_texts("bad_words", p.bad_words, MAX_BAD_WORDS, MAX_BAD_WORD_CHARS)
+    if len(p.stop_token_ids) > MAX_STOP_TOKEN_IDS:
+        raise _fail("stop_token_ids", len(p.stop_token_ids), f"at most {MAX_STOP_TOKEN_IDS} ids")
     for name in ("stop_token_ids", "allowed_token_ids"):
         for token in getattr(p, name) or ():
             _check_int(name, token, 0)

@@ -333,8 +333,9 @@ class EngineCore:
         else:
             seq.first_token_s = at
             owner = seq.owner
-            owner.first_token_s = owner.first_token_s or at
-            self._first_token_s.append(at - owner.request.arrival_s)
+            if not owner.first_token_s:
+                owner.first_token_s = at
+                self._first_token_s.append(at - owner.request.arrival_s)
         seq.last_token_s = at
 
     def _observe(self, plan: StepPlan, step_s: float) -> None:

@@ -17,10 +17,8 @@ class StepRecord:
     num_decode_rows: int
     num_generated_tokens: int
     num_preempted: int
-    first_token_s: tuple[
-        float, ...
-    ]  # for each sequence whose first token this step gave: since its request arrived
-    inter_token_s: tuple[float, ...]  # for each other sequence that got a token: since its last one
+    first_token_s: tuple[float, ...]  # for each request whose first token this step gave: since it arrived
+    inter_token_s: tuple[float, ...]  # for each sequence that got a token after its first: since its last one
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from edgewise.kernels.sampling import NO_LOGPROBS, ROW
 
 SEED_MASK = (1 << 64) - 1
 FLOAT = np.finfo(np.float32)
+Int32Array = npt.NDArray[np.int32]
 
 
 class SamplerState:
@@ -19,8 +20,8 @@ class SamplerState:
     __slots__ = (
         "_bad_words",
         "_banned_always",
+        "_banned_early",
         "_min_tokens",
-        "_stop_ids",
         "allowed",
         "bias_ids",
         "bias_values",
@@ -49,10 +50,10 @@ class SamplerState:
             None if params.allowed_token_ids is None else mask_of(params.allowed_token_ids, vocab_size)
         )
         self.processors: tuple[LogitsProcessor, ...] = params.logits_processors
-        self._banned_always = [word[0] for word in request.bad_word_ids if len(word) == 1]
-        self._bad_words = [(list(word[:-1]), word[-1]) for word in request.bad_word_ids if len(word) > 1]
+        self._banned_always = np.array([word[0] for word in request.bad_word_ids if len(word) == 1], np.int32)
+        self._banned_early = np.concatenate([self._banned_always, np.array(sorted(stop_ids), np.int32)])
+        self._bad_words = _by_border(request.bad_word_ids)
         self._min_tokens = params.min_tokens
-        self._stop_ids = sorted(stop_ids)
         # A plain sequence needs its row and nothing else: the fast path of every step.
         self.plain = not (
             self.needs_output
@@ -63,15 +64,21 @@ class SamplerState:
             or self._min_tokens
         )
 
-    def banned(self, output_ids: list[int]) -> list[int]:
-        """Ids that may not come next after this output."""
-        found = list(self._banned_always)
-        if len(output_ids) < self._min_tokens:
-            found += self._stop_ids
-        for beginning, last in self._bad_words:
-            if output_ids[-len(beginning) :] == beginning:
-                found.append(last)
-        return found
+    def banned(self, output_ids: list[int]) -> Int32Array:
+        """i32[...]: ids that may not come next after this output."""
+        always = self._banned_early if len(output_ids) < self._min_tokens else self._banned_always
+        words = self._bad_words.get(output_ids[-1], ()) if output_ids else ()
+        ends = [last for beginning, last in words if output_ids[-len(beginning) :] == beginning]
+        return np.concatenate([always, np.array(ends, np.int32)]) if ends else always
+
+
+def _by_border(words: tuple[tuple[int, ...], ...]) -> dict[int, list[tuple[list[int], int]]]:
+    """The words of several tokens as (all but the last, the last), found by the token before the last: most steps look at none."""
+    found: dict[int, list[tuple[list[int], int]]] = {}
+    for word in words:
+        if len(word) > 1:
+            found.setdefault(word[-2], []).append((list(word[:-1]), word[-1]))
+    return found
 
 
 def mask_of(ids: tuple[int, ...], vocab_size: int) -> npt.NDArray[np.uint32]:

@@ -6,6 +6,7 @@ without it. With `settings` left out this is an entry point of the Python API an
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from edgewise.config import (
     kv_bytes_per_block,
     resolve,
 )
+from edgewise.core.errors import ModelError
 from edgewise.hardware import read_hardware
 from edgewise.pipeline.pipeline import Pipeline
 from edgewise.text import Tokenizer
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from edgewise.build import EngineDir
     from edgewise.decoder.decoder import Decoder
     from edgewise.engine import Engine
+
+logger = logging.getLogger("edgewise.pipeline")
 
 
 def load_pipeline(
@@ -53,7 +57,7 @@ def load_pipeline(
         decoder = _decoder(engine_dir, resolved)
         try:
             tokenizer = loading.result()
-            template = _template(config.model.chat_template or engine_dir.chat_template, tokenizer)
+            template, fault = _template(config.model.chat_template, engine_dir.chat_template, tokenizer)
         except BaseException:
             decoder.close()
             raise
@@ -62,6 +66,7 @@ def load_pipeline(
         _start_engine(decoder, engine_dir, resolved),
         tokenizer,
         template=template,
+        template_fault=fault,
         max_model_len=resolved.max_model_len,
         max_input_len=resolved.max_input_len,
         generation_config=generation_config if config.model.generation_config == "auto" else {},
@@ -112,9 +117,24 @@ def _open(options: ModelOptions, isa: str, settings: StoreSettings, progress: Pr
     return engine_dir_for(options.model, layout=layout, progress=progress, settings=settings)
 
 
-def _template(source: str | None, tokenizer: Tokenizer) -> ChatTemplate | None:
+def _template(given: str | None, own: str | None, tokenizer: Tokenizer) -> tuple[ChatTemplate | None, str]:
+    """The template that was asked for, else the model's own; and what is wrong with the latter, where it cannot be used.
+
+    Raises ModelError for a given one that cannot be used. A model's own takes its chats with it, not its completions.
+    """
+    source = given or own
     if not source:
-        return None
+        return None, ""
+    try:
+        return _compiled(source, tokenizer), ""
+    except ModelError as error:
+        if given:
+            raise
+        logger.warning("The model cannot chat, only continue texts: %s", error.message)
+        return None, error.message
+
+
+def _compiled(source: str, tokenizer: Tokenizer) -> ChatTemplate:
     return ChatTemplate(
         source,
         bos_token=tokenizer.bos_token,

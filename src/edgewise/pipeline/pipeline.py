@@ -30,6 +30,7 @@ class Pipeline:
         max_model_len: int,
         max_input_len: int | None = None,
         template: ChatTemplate | None = None,
+        template_fault: str = "",
         generation_config: Mapping[str, Any] | None = None,
         eos_token_ids: frozenset[int] = frozenset(),
         vocab_size: int | None = None,
@@ -37,7 +38,10 @@ class Pipeline:
         chat: ChatOptions | None = None,
         resolved: ResolvedConfig | None = None,
     ) -> None:
-        """`eos_token_ids` are added to the tokenizer's own. The pipeline owns engine and template."""
+        """`eos_token_ids` are added to the tokenizer's own. `template_fault`: why there is no template though the model has one.
+
+        The pipeline owns engine and template.
+        """
         self.engine = engine
         self.tokenizer = tokenizer
         self.template = template
@@ -53,6 +57,7 @@ class Pipeline:
         preparer = Preparer(
             tokenizer=tokenizer,
             template=template,
+            template_fault=template_fault,
             max_model_len=self.max_model_len,
             max_input_len=self.max_input_len,
             vocab_size=vocab_size or tokenizer.vocab_size,

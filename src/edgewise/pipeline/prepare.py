@@ -49,6 +49,7 @@ class Preparer:
     max_input_len: int
     vocab_size: int
     style: ChatStyle
+    template_fault: str = ""  # why there is no template, where the model has one
     generation_config: Mapping[str, Any] = field(default_factory=dict)
     eos_token_ids: frozenset[int] = frozenset()
 
@@ -175,9 +176,11 @@ class Preparer:
             yield self.template
         else:
             raise InvalidRequestError(
-                "this model has no chat template",
+                f"this model's chat template cannot be used: {self.template_fault}"
+                if self.template_fault
+                else "this model has no chat template",
                 param="messages",
-                hint="send a raw prompt to the completions API",
+                hint="send a raw prompt to the completions API, or start with another template (--chat-template)",
             )
 
     def _check_text(self, text: str, param: str) -> None:

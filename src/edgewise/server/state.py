@@ -49,6 +49,12 @@ class ServerState:
     def model_names(self) -> tuple[str, ...]:
         return (self.model_name, *self.options.model_aliases)
 
+    @property
+    def heeds_priority(self) -> bool:
+        """Whether requests run in the order of their `priority`."""
+        resolved = self.pipeline.resolved
+        return resolved is not None and resolved.scheduling_policy == "priority"
+
     def check_model(self, name: str) -> None:
         """Raises InvalidRequestError (404) for a name that is not served, where names are strict."""
         if self.options.strict_model_names and name not in _ANONYMOUS_NAMES and name not in self.model_names:
@@ -81,7 +87,10 @@ class ServerState:
             text_bytes = least_text_bytes(body) - _SURELY_DECODED_BYTES
             if text_bytes > 2 * pipeline.max_input_len * longest:
                 raise ContextLengthError(
-                    prompt_tokens=text_bytes // longest, max_model_len=pipeline.max_input_len, at_least=True
+                    prompt_tokens=text_bytes // longest,
+                    max_model_len=pipeline.max_input_len,
+                    at_least=True,
+                    subject="the text of your request",
                 )
         return parse(decode_json(body))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from starlette.responses import Response
@@ -36,7 +36,10 @@ class EventSource(Protocol):
 
 
 class EventStreamResponse(Response):
-    """Streams a source through an encoder. `before_encode` runs ahead of each batch of events; `on_close` once, last."""
+    """Streams a source through an encoder. `before_encode` runs ahead of each batch of events; `on_close` once, last.
+
+    `encode_beside`, where given, runs the encoding off the event loop: for streams whose events can be very large.
+    """
 
     media_type = sse.CONTENT_TYPE
 
@@ -49,6 +52,7 @@ class EventStreamResponse(Response):
         before_encode: Callable[[], None],
         on_close: Callable[[], None],
         headers: Mapping[str, str] | None = None,
+        encode_beside: Callable[[Callable[[], bytes]], Awaitable[bytes]] | None = None,
     ) -> None:
         super().__init__(headers={**_HEADERS, **(headers or {})})
         del self.headers["content-length"]
@@ -57,6 +61,7 @@ class EventStreamResponse(Response):
         self._keep_alive_s = keep_alive_s
         self._before_encode = before_encode
         self._on_close = on_close
+        self._encode_beside = encode_beside
         self._last_write_s = 0.0
         self._write_lock = asyncio.Lock()
 
@@ -91,11 +96,16 @@ class EventStreamResponse(Response):
         """Everything the source has; whether it ended with an error (which the encoder has written then)."""
         while events := await self._source.ready_events():
             self._before_encode()
-            if data := self._encoder.encode(events):
+            if data := await self._encoded(events):
                 await self._write(send, data)
             if isinstance(events[-1], Failed):
                 return True
         return False
+
+    async def _encoded(self, events: list[ChatEvent]) -> bytes:
+        if self._encode_beside is None:
+            return self._encoder.encode(events)
+        return await self._encode_beside(lambda: self._encoder.encode(events))
 
     async def _write(self, send: Send, data: bytes, *, last: bool = False) -> None:
         async with self._write_lock:
