@@ -185,3 +185,12 @@ def test_bad_words_are_tokenised_at_a_start_and_after_a_space():
 def test_generation_config_fills_in(monkeypatch):
     got = preparer(generation_config={"temperature": 0.25}).prepare_prompt("a", {}, request_id="r")
     assert got.request.sampling.temperature == 0.25
+
+
+def test_more_alternatives_than_memory_should_hold_are_refused():
+    with pytest.raises(InvalidRequestError, match="ask for fewer") as caught:
+        preparer(window=1000).prepare_prompt(
+            "a", {"logprobs": -1, "max_tokens": 400, "n": 128}, request_id="r"
+        )
+    assert caught.value.param == "logprobs"
+    assert preparer().prepare_prompt("a", {"logprobs": -1, "max_tokens": 1}, request_id="r")

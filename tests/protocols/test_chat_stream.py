@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -107,7 +108,9 @@ def _add_text(target: dict[str, Any], more: dict[str, Any]) -> None:
 def encoded(options: ReplyOptions, events: list[ChatEvent]) -> dict[str, Any]:
     reply = Reply.empty(options.num_choices)
     reply.add(events)
-    return chat.encode_response(HEAD, options, reply, WRITER, PromptEcho("", [1, 2, 3]))
+    return orjson.loads(
+        orjson.dumps(chat.encode_response(HEAD, options, reply, WRITER, PromptEcho("", [1, 2, 3])))
+    )
 
 
 OPTIONS: list[Callable[[int], ReplyOptions]] = [

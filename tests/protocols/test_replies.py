@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +39,11 @@ def answer(text: str, *, choice: int = 0, tokens: bool = True, reason: str = "st
     ]
     usage = Usage(prompt_tokens=3, completion_tokens=len(text), cached_tokens=2)
     return [PartStart(choice, "text", "t"), *deltas, PartEnd(choice), Finish(choice, reason, usage, "END")]
+
+
+def sent(body: Any) -> Any:
+    """What a client reads of a body."""
+    return orjson.loads(orjson.dumps(body))
 
 
 def chunks(data: bytes) -> list[Any]:
@@ -128,7 +134,9 @@ def test_reasoning_and_calls_have_deltas_of_their_own():
     assert (other["index"], other["id"], more["index"]) == (1, "c2", 1)
     reply = Reply.empty(1)
     reply.add(events)
-    message = chat.encode_response(HEAD, ReplyOptions(), reply, WRITER, PromptEcho())["choices"][0]["message"]
+    message = sent(chat.encode_response(HEAD, ReplyOptions(), reply, WRITER, PromptEcho()))["choices"][0][
+        "message"
+    ]
     assert message["content"] is None and message["reasoning"] == "hm"
     assert [call["function"]["arguments"] for call in message["tool_calls"]] == ['{"a":1}', "{}"]
 
@@ -144,7 +152,7 @@ def test_chat_logprobs_carry_exact_bytes_and_alternatives():
 
 
 def test_tokens_can_be_named_by_id():
-    named = LogprobWriter(ByteTokenizer(), tokens_as_ids=True).chat([logprob(65)])
+    named = sent(LogprobWriter(ByteTokenizer(), tokens_as_ids=True).chat([logprob(65)]))
     assert named["content"][0]["token"] == "token_id:65"
 
 
@@ -160,7 +168,7 @@ def test_completion_logprobs_keep_their_offsets_over_chunks_and_echo():
     assert list(chain.from_iterable(f["token_logprobs"] for f in found)) == [None, -0.5, -0.5, -0.5]
     reply = Reply.empty(1)
     reply.add(answer("cd"))
-    whole = completions.encode_response(HEAD, options, [reply], WRITER, [prompt])["choices"][0]
+    whole = sent(completions.encode_response(HEAD, options, [reply], WRITER, [prompt]))["choices"][0]
     assert whole["text"] == "abcd"
     assert whole["logprobs"]["text_offset"] == [0, 1, 2, 3]
     assert whole["logprobs"]["top_logprobs"][0] is None
@@ -178,7 +186,7 @@ def test_choices_of_several_prompts_are_numbered_prompt_by_prompt():
     replies = [Reply.empty(2), Reply.empty(2)]
     replies[0].add([*answer("a"), *answer("b", choice=1)])
     replies[1].add([*answer("c"), *answer("d", choice=1)])
-    body = completions.encode_response(HEAD, options, replies, WRITER, [PromptEcho(), PromptEcho()])
+    body = sent(completions.encode_response(HEAD, options, replies, WRITER, [PromptEcho(), PromptEcho()]))
     assert [(c["index"], c["text"]) for c in body["choices"]] == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
     assert body["usage"]["prompt_tokens"] == 6
 
@@ -189,7 +197,7 @@ def test_best_of_keeps_the_likeliest_choices():
         delta = PartDelta(choice, str(choice), (48 + choice,), (logprob(48 + choice, value),))
         reply.add([PartStart(choice, "text", "t"), delta, Finish(choice, "stop", Usage())])
     options = ReplyOptions(num_choices=2, best_of=3)
-    body = completions.encode_response(HEAD, options, [reply], WRITER, [PromptEcho()])
+    body = sent(completions.encode_response(HEAD, options, [reply], WRITER, [PromptEcho()]))
     assert [c["text"] for c in body["choices"]] == ["1", "2"]
 
 
@@ -197,7 +205,7 @@ def test_prompt_logprobs_are_by_id_with_rank_and_text():
     reply = Reply.empty(1)
     reply.add(answer("x"))
     prompt = PromptEcho("ab", [97, 98], [None, TokenLogprob(98, -2.0, 7, ((97, -0.1),))])
-    body = chat.encode_response(HEAD, ReplyOptions(prompt_logprobs=True), reply, WRITER, prompt)
+    body = sent(chat.encode_response(HEAD, ReplyOptions(prompt_logprobs=True), reply, WRITER, prompt))
     assert body["prompt_logprobs"] == [
         None,
         {
@@ -208,7 +216,7 @@ def test_prompt_logprobs_are_by_id_with_rank_and_text():
 
 
 def test_infinite_logprobs_are_written_as_a_number():
-    encoded = json.dumps(WRITER.chat([TokenLogprob(65, float("-inf"), 9)]), allow_nan=False)
+    encoded = json.dumps(sent(WRITER.chat([TokenLogprob(65, float("-inf"), 9)])), allow_nan=False)
     assert "-9999.0" in encoded
 
 

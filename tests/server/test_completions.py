@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from itertools import chain
 from typing import Any
 
 import httpx
 
+from edgewise.protocols.logprobs import LogprobWriter
 from edgewise.text import FimTokens
 from tests.server.conftest import MakeClient
 from tests.support.byte_tokenizer import ByteTokenizer
@@ -133,3 +135,19 @@ async def test_a_suffix_asks_for_the_middle(make: Any, client_of: MakeClient):
     body = await complete(client_of(pipeline), prompt="def f(", suffix="return 1")
     assert body["choices"][0]["text"] == "x):"
     assert body["usage"]["prompt_tokens"] == len(asked)
+
+
+async def test_answers_that_can_be_large_are_written_beside_the_event_loop(
+    client: httpx.AsyncClient, monkeypatch: Any
+):
+    threads: list[int] = []
+    plain = LogprobWriter.completion
+
+    def watched(self: LogprobWriter, *arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return plain(self, *arguments)
+
+    monkeypatch.setattr(LogprobWriter, "completion", watched)
+    await complete(client, logprobs=5, max_tokens=2)
+    await stream(client, logprobs=5, max_tokens=2)
+    assert len(threads) >= 2 and threading.get_ident() not in threads

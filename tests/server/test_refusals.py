@@ -83,6 +83,8 @@ async def test_bodies_that_are_not_json_objects(client: httpx.AsyncClient, url: 
         (TEXT, {"prompt": "a", "stop": ""}, "stop"),
         (TEXT, {"prompt": "a", "allowed_token_ids": [99_999]}, "allowed_token_ids"),
         (TEXT, {"prompt": "a", "n": 0}, "n"),
+        (TEXT, {"prompt": "a", "cache_salt": ""}, "cache_salt"),
+        (CHAT, {"messages": HI, "cache_salt": ""}, "cache_salt"),
         (TEXT, {"prompt": "a", "bad_words": ["a"] * 1025}, "bad_words"),
         (TEXT, {"prompt": "a", "bad_words": ["a" * 4097]}, "bad_words"),
         (TEXT, {"prompt": "a", "stop_token_ids": [1] * 4097}, "stop_token_ids"),

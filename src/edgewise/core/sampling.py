@@ -23,6 +23,7 @@ The return value is ignored; edit `logits` in place. An exception fails that req
 """
 
 MAX_LOGPROBS = 128
+MAX_ALTERNATIVES = 1 << 22  # log probabilities in one answer
 MAX_N = 128
 MAX_STOP_STRINGS = 64
 MAX_STOP_CHARS = 4096

@@ -19,7 +19,7 @@ from edgewise.core.chat import ChatRequest, MediaPart
 from edgewise.core.errors import ContextLengthError, InvalidRequestError, ModelError
 from edgewise.core.grammar import OutputFormat
 from edgewise.core.requests import GenerationRequest
-from edgewise.core.sampling import SamplingParams
+from edgewise.core.sampling import MAX_ALTERNATIVES, UNLIMITED, SamplingParams
 from edgewise.pipeline.answer import PLAIN, AnswerStyle
 from edgewise.pipeline.chat_style import ChatStyle
 from edgewise.pipeline.defaults import CHAT, COMPLETIONS, SamplingDefaults, fit_max_tokens, sampling_params
@@ -228,6 +228,7 @@ class Preparer:
     ) -> Prepared:
         self._check_length(len(ids), sampling, param)
         sampling = fit_max_tokens(sampling, prompt_len=len(ids), max_model_len=self.max_model_len)
+        self._check_alternatives(sampling, len(ids))
         request = GenerationRequest(
             request_id=request_id,
             prompt_token_ids=ids,
@@ -248,6 +249,21 @@ class Preparer:
         wanted = 0 if sampling.max_tokens == 0 else 1
         if num_tokens + wanted > self.max_model_len:
             raise ContextLengthError(prompt_tokens=num_tokens, max_model_len=self.max_model_len, param=param)
+
+    def _check_alternatives(self, sampling: SamplingParams, prompt_len: int) -> None:
+        """Refuse more log probabilities than memory should hold; they are all kept until the answer is complete."""
+        answer_len = sampling.n * (sampling.max_tokens or 0)
+        wanted = (
+            ("logprobs", sampling.logprobs, answer_len),
+            ("prompt_logprobs", sampling.prompt_logprobs, prompt_len),
+        )
+        for name, num, num_tokens in wanted:
+            each = self.vocab_size if num == UNLIMITED else num or 0
+            if each * num_tokens > MAX_ALTERNATIVES:
+                raise InvalidRequestError(
+                    f"{name} of {each} for up to {num_tokens} tokens are more than {MAX_ALTERNATIVES}; ask for fewer of either",
+                    param=name,
+                )
 
     def _bad_word_ids(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Each word as it is tokenised at the start of a text and after a space, where the two differ."""

@@ -25,8 +25,8 @@ from edgewise.core.requests import Usage
 from edgewise.core.sampling import MAX_STOP_STRINGS
 from edgewise.protocols.anthropic_messages import ConversationReader
 from edgewise.protocols.anthropic_tools import read_tool_choice, read_tools
-from edgewise.protocols.chat import MAX_CACHE_SALT_CHARS, read_template_kwargs
-from edgewise.protocols.fields import Fields
+from edgewise.protocols.chat import read_template_kwargs
+from edgewise.protocols.fields import Fields, read_cache_salt
 from edgewise.protocols.messages import trailing_turn
 from edgewise.protocols.reasoning_fields import EFFORTS, read_reasoning, reasoning_options
 from edgewise.protocols.reply import Choice, Reply, ReplyHead, ReplyOptions, ReplyPart
@@ -78,7 +78,7 @@ def _parse(fields: Fields) -> ParsedMessages:
         continue_final_message=continues,
         template_kwargs=read_template_kwargs(fields),
         priority=fields.integer("priority", low=-(2**63), high=2**63 - 1) or 0,
-        cache_salt=fields.string("cache_salt", max_len=MAX_CACHE_SALT_CHARS) or "",
+        cache_salt=read_cache_salt(fields),
     )
     for name in _MET:
         fields.get(name)

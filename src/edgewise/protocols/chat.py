@@ -10,7 +10,7 @@ from typing import Any
 
 from edgewise.core.chat import ChatRequest
 from edgewise.core.sampling import MAX_LOGPROBS, UNLIMITED
-from edgewise.protocols.fields import Fields
+from edgewise.protocols.fields import Fields, read_cache_salt
 from edgewise.protocols.logprobs import LogprobWriter
 from edgewise.protocols.messages import read_messages, trailing_turn
 from edgewise.protocols.reasoning_fields import read_reasoning
@@ -29,7 +29,6 @@ from edgewise.protocols.sampling import check_sampling, read_max_tokens, read_sa
 from edgewise.protocols.structured import ignored_options, read_output_format
 from edgewise.protocols.tools import read_tools
 
-MAX_CACHE_SALT_CHARS = 1024
 MAX_TEMPLATE_CHARS = 1 << 18
 _RESERVED_KWARGS = ("messages", "tools", "chat_template", "tokenize")
 
@@ -71,7 +70,7 @@ def parse_request(body: object, *, trust_template: bool = False) -> ParsedChat:
         reuse_context=fields.boolean("reuse_context", True),
         cache_generated_tokens=fields.boolean("cache_generated_tokens", True),
         priority=fields.integer("priority", low=-(2**63), high=2**63 - 1) or 0,
-        cache_salt=fields.string("cache_salt", max_len=MAX_CACHE_SALT_CHARS) or "",
+        cache_salt=read_cache_salt(fields),
         extra={"add_special_tokens": fields.boolean("add_special_tokens")},
     )
     ignored = (*ignored_options(fields), *fields.unread())

@@ -16,9 +16,8 @@ from edgewise.core.grammar import OutputFormat
 from edgewise.core.requests import TokenLogprob, Usage
 from edgewise.core.sampling import MAX_LOGPROBS
 from edgewise.protocols import sse
-from edgewise.protocols.chat import MAX_CACHE_SALT_CHARS
 from edgewise.protocols.errors import encode_error
-from edgewise.protocols.fields import Fields, is_token_id
+from edgewise.protocols.fields import Fields, is_token_id, read_cache_salt
 from edgewise.protocols.logprobs import LogprobWriter
 from edgewise.protocols.reply import (
     Choice,
@@ -86,7 +85,7 @@ def parse_request(body: object) -> CompletionRequest:
         output_format=read_output_format(fields),
         add_special_tokens=fields.boolean("add_special_tokens", True),
         priority=fields.integer("priority", low=-(2**63), high=2**63 - 1) or 0,
-        cache_salt=fields.string("cache_salt", max_len=MAX_CACHE_SALT_CHARS) or "",
+        cache_salt=read_cache_salt(fields),
     )
     return replace(request, ignored_fields=(*ignored_options(fields), *fields.unread()))
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgewise.core.requests import Pooling
-from edgewise.protocols.fields import Fields, is_token_id
+from edgewise.protocols.fields import Fields, is_token_id, read_cache_salt
 
 MAX_INPUTS = 2048
 
@@ -43,7 +43,7 @@ def parse_request(body: object) -> EmbeddingRequest:
         "dimensions": fields.integer("dimensions", low=1),
         "pooling": _one_of(fields, "pooling", get_args(Pooling)),
         "add_special_tokens": fields.boolean("add_special_tokens", True),
-        "cache_salt": fields.string("cache_salt", max_len=1024) or "",
+        "cache_salt": read_cache_salt(fields),
     }
     return EmbeddingRequest(**request, ignored_fields=fields.unread())
 

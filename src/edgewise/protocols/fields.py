@@ -14,6 +14,7 @@ import orjson
 from edgewise.core.errors import InvalidRequestError
 
 _SHOWN_CHARS = 80
+_MAX_CACHE_SALT_CHARS = 1024
 
 
 def shown(value: object) -> str:
@@ -140,3 +141,11 @@ class Fields:
 def is_token_id(value: object) -> bool:
     """Whether a JSON value can be a token id at all (the vocabulary is checked where it is known)."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def read_cache_salt(fields: Fields) -> str:
+    """Whose blocks of the prefix cache a request shares, as vLLM spells it: 1 to 1024 characters; "" where it is left out."""
+    salt = fields.string("cache_salt", max_len=_MAX_CACHE_SALT_CHARS)
+    if salt == "":
+        raise fields.fail("cache_salt", "must not be empty")
+    return salt or ""

@@ -1,10 +1,16 @@
-"""Log probabilities in the three shapes OpenAI and vLLM clients read: chat, legacy completions, prompt."""
+"""Log probabilities in the three shapes OpenAI and vLLM clients read: chat, legacy completions, prompt.
+
+An answer may hold a million alternatives. What is written of one token is JSON at once, so that no single call that encodes or
+frees the whole holds the other threads up.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+import orjson
 
 from edgewise.core.requests import TokenLogprob
 from edgewise.protocols.reply import TokenNames
@@ -15,6 +21,10 @@ _LOWEST = -9999.0
 
 def _finite(logprob: float) -> float:
     return logprob if math.isfinite(logprob) else _LOWEST
+
+
+def _written(value: dict[str, Any]) -> orjson.Fragment:
+    return orjson.Fragment(orjson.dumps(value))
 
 
 class LogprobWriter:
@@ -34,7 +44,7 @@ class LogprobWriter:
         content = []
         for entry in entries:
             top = [self._chat_token(token_id, logprob) for token_id, logprob in entry.top]
-            content.append({**self._chat_token(entry.token_id, entry.logprob), "top_logprobs": top})
+            content.append(_written({**self._chat_token(entry.token_id, entry.logprob), "top_logprobs": top}))
         return {"content": content, "refusal": None}
 
     def _chat_token(self, token_id: int, logprob: float) -> dict[str, Any]:
@@ -60,21 +70,27 @@ class LogprobWriter:
             "text_offset": offsets,
         }
 
-    def _by_token(self, entry: TokenLogprob) -> dict[str, float]:
+    def _by_token(self, entry: TokenLogprob) -> orjson.Fragment:
         """Alternatives by text, best first, the chosen token among them; of equal texts the likelier stays."""
         named: dict[str, float] = {}
         for token_id, logprob in (*entry.top, (entry.token_id, entry.logprob)):
             named.setdefault(self.token(token_id), _finite(logprob))
-        return named
+        return _written(named)
 
-    def prompt(self, entries: Sequence[TokenLogprob | None]) -> list[dict[str, Any] | None]:
+    def prompt(self, entries: Sequence[TokenLogprob | None]) -> list[orjson.Fragment | None]:
         """vLLM's `prompt_logprobs`: per token a map from token ids to logprob, rank and text."""
         return [None if entry is None else self._by_id(entry) for entry in entries]
 
-    def _by_id(self, entry: TokenLogprob) -> dict[str, Any]:
+    def _by_id(self, entry: TokenLogprob) -> orjson.Fragment:
         ranked = {token_id: (logprob, rank) for rank, (token_id, logprob) in enumerate(entry.top, 1)}
         ranked[entry.token_id] = (entry.logprob, entry.rank)
-        return {
-            str(token_id): {"logprob": _finite(logprob), "rank": rank, "decoded_token": self.token(token_id)}
-            for token_id, (logprob, rank) in ranked.items()
-        }
+        return _written(
+            {
+                str(token_id): {
+                    "logprob": _finite(logprob),
+                    "rank": rank,
+                    "decoded_token": self.token(token_id),
+                }
+                for token_id, (logprob, rank) in ranked.items()
+            }
+        )

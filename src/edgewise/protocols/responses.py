@@ -13,8 +13,8 @@ from edgewise.core.chat import ChatRequest, ToolChoice, ToolDefinition
 from edgewise.core.errors import InvalidRequestError
 from edgewise.core.grammar import OutputFormat
 from edgewise.core.sampling import MAX_LOGPROBS
-from edgewise.protocols.chat import MAX_CACHE_SALT_CHARS, read_template_kwargs
-from edgewise.protocols.fields import Fields
+from edgewise.protocols.chat import read_template_kwargs
+from edgewise.protocols.fields import Fields, read_cache_salt
 from edgewise.protocols.reasoning_fields import read_reasoning
 from edgewise.protocols.reply import ReplyOptions
 from edgewise.protocols.responses_input import EARLIER_INDEX, Conversation, own_items, tools_in_items
@@ -106,7 +106,7 @@ def parse_request(body: object, earlier: Earlier | None = None) -> ParsedRespons
         template_kwargs=read_template_kwargs(fields),
         reuse_context=fields.boolean("reuse_context", True),
         priority=fields.integer("priority", low=-(2**63), high=2**63 - 1) or 0,
-        cache_salt=fields.string("cache_salt", max_len=MAX_CACHE_SALT_CHARS) or "",
+        cache_salt=read_cache_salt(fields),
     )
     skipped = (*tools.ignored, *conversation.ignored)
     ignored = (*fields.unread(), *skipped, *_without_effect(fields), *ignored_options(fields))

@@ -7,13 +7,22 @@ from starlette.responses import PlainTextResponse, Response
 
 import edgewise
 from edgewise.core.errors import InvalidRequestError
+from edgewise.pipeline import Pipeline
 from edgewise.protocols.models import encode_models
-from edgewise.protocols.tokenize import encode_detokenize, encode_tokenize, parse_detokenize, parse_tokenize
+from edgewise.protocols.tokenize import (
+    TokenizeRequest,
+    encode_detokenize,
+    encode_tokenize,
+    parse_detokenize,
+    parse_tokenize,
+)
 from edgewise.server import info, metrics, tokenizing
-from edgewise.server.state import ServerState, client_of, state_of
+from edgewise.server.state import client_of, state_of
 from edgewise.serving.errors import HttpError, JsonResponse
 
 router = APIRouter()
+
+_MAX_ID_BYTES = 16  # of a token id in JSON, with what stands around it
 
 
 def greeting(request: Request) -> str:
@@ -101,18 +110,21 @@ async def tokenize(request: Request) -> Response:
         parsed = await state.read(request, parse_tokenize)
         state.check_model(parsed.model)
         state.ignored.note(client_of(request), "/tokenize", parsed.ignored_fields)
-        ids = await state.run(tokenizing.tokenize, state.pipeline, parsed)
-        strs = _token_strs(state, ids) if parsed.return_token_strs else None
-        return JsonResponse(encode_tokenize(ids, strs, state.pipeline.max_model_len))
+        return await state.run(_tokenized, state.pipeline, parsed)
 
 
-def _token_strs(state: ServerState, ids: list[int]) -> list[str]:
-    return [state.pipeline.tokenizer.token_text(token_id) for token_id in ids]
+def _tokenized(pipeline: Pipeline, request: TokenizeRequest) -> Response:
+    ids = tokenizing.tokenize(pipeline, request)
+    strs = (
+        [pipeline.tokenizer.token_text(token_id) for token_id in ids] if request.return_token_strs else None
+    )
+    return JsonResponse(encode_tokenize(ids, strs, pipeline.max_model_len))
 
 
 @router.post("/detokenize")
 async def detokenize(request: Request) -> Response:
     state = state_of(request)
     with state.side_gate.enter():
-        ids = await state.read(request, parse_detokenize)
+        longest = tokenizing.max_ids(state.pipeline) * _MAX_ID_BYTES
+        ids = await state.read(request, parse_detokenize, max_bytes=longest)
         return JsonResponse(encode_detokenize(await state.run(tokenizing.detokenize, state.pipeline, ids)))

@@ -69,13 +69,22 @@ class ServerState:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.executor, lambda: function(*args, **kwargs))
 
-    async def read(self, request: Request, parse: Callable[[object], T], *, bounded: bool = False) -> T:
+    async def read(
+        self,
+        request: Request,
+        parse: Callable[[object], T],
+        *,
+        bounded: bool = False,
+        max_bytes: int | None = None,
+    ) -> T:
         """What `parse` makes of the JSON body, made beside the event loop when the body is large.
 
         `bounded`: a body whose text cannot fit the window even at the longest token is refused unread.
+        `max_bytes`: of a body that means something here, where that is less than the server takes.
         """
         options = self.options
-        body = await read_body(request, max_bytes=options.max_body_bytes, timeout_s=options.body_timeout_s)
+        most = min(options.max_body_bytes, max_bytes or options.max_body_bytes)
+        body = await read_body(request, max_bytes=most, timeout_s=options.body_timeout_s)
         if len(body) <= _INLINE_BYTES:
             return parse(decode_json(body))
         return await self.run(self._parse_large, body, parse, bounded)

@@ -26,7 +26,7 @@ def tokenize(pipeline: Pipeline, request: TokenizeRequest) -> list[int]:
 def detokenize(pipeline: Pipeline, ids: Sequence[int]) -> str:
     """The text of token ids, control tokens included. Raises InvalidRequestError for one outside the vocabulary and for far more
     than the window holds: the answer is made and sent whole."""
-    limit = max(_MIN_LIMIT_TOKENS, pipeline.max_model_len)
+    limit = max_ids(pipeline)
     if len(ids) > limit:
         raise InvalidRequestError(f"tokens has {len(ids)} ids; at most {limit} are taken", param="tokens")
     vocab_size = pipeline.tokenizer.vocab_size
@@ -37,7 +37,13 @@ def detokenize(pipeline: Pipeline, ids: Sequence[int]) -> str:
     return pipeline.tokenizer.decode(ids, skip_special_tokens=False)
 
 
+def max_ids(pipeline: Pipeline) -> int:
+    """How many token ids are put back into text at once."""
+    return max(_MIN_LIMIT_TOKENS, pipeline.max_model_len)
+
+
 def _tokenize_chat(pipeline: Pipeline, request: ChatRequest) -> list[int]:
+    _check_size(pipeline, "".join(message.text for message in request.messages), "messages")
     rendered = pipeline.rendered(request)
     _check_size(pipeline, rendered.text, "messages")
     ids, _ = encode_prompt(pipeline.tokenizer, rendered)
