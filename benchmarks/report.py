@@ -79,7 +79,32 @@ def report(figures: list[dict[str, object]], arguments: argparse.Namespace) -> s
                     f"| {number(f.get('share_of_limit'), '.0%')} | {number(f.get('peer'), ',.4g')} | {number(f.get('ratio'), '.2f')} |"
                 )
         lines.append("")
-    return "\n".join(lines + agent_loops())
+    return "\n".join(lines + served() + agent_loops())
+
+
+def served() -> list[str]:
+    """The section on what HTTP keeps, of what benchmarks/serve.py --in-process printed into docs/serve.jsonl."""
+    source = DOCS / "serve.jsonl"
+    if not source.exists():
+        return []
+    lines = [
+        "## Over HTTP",
+        "",
+        "Made with `benchmarks/serve.py --model MODEL --in-process`: streams of 128 tokens over HTTP and the same in this process, rounds in turn; the",
+        "share is the median of the pairs.",
+        "",
+        "| model | clients | first token, s | p99 | between tokens, ms | p99 | tokens/s | in process | kept |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    found = [json.loads(line) for line in source.read_text().splitlines()]
+    for model, clients in dict.fromkeys((f["model"], f["clients"]) for f in found):
+        of = {f["figure"]: f for f in found if (f["model"], f["clients"]) == (model, clients)}
+        first, gap, rate = (of[f"serve_{name}"] for name in ("first_token", "inter_token", "rate"))
+        lines.append(
+            f"| {model} | {clients} | {first['value']:.2f} | {first['p99']:.2f} | {1e3 * gap['value']:.1f} | {1e3 * gap['p99']:.1f} "
+            f"| {rate['value']:.1f} | {rate['in_process']:.1f} | {rate['ratio']:.1%} |"
+        )
+    return [*lines, ""]
 
 
 def agent_loops() -> list[str]:

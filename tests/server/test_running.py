@@ -104,6 +104,20 @@ def test_what_does_not_finish_in_time_ends_with_an_error_event():
         assert process.wait(10) == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_what_runs_at_once(number: signal.Signals):
+    with server_process(30) as (process, url):
+        thread, lines = stream_in_background(url, 2000)
+        time.sleep(0.4)
+        process.send_signal(number)
+        time.sleep(0.2)
+        process.send_signal(number)
+        assert process.wait(10) == 0
+        thread.join(10)
+        assert "shutting down" in json.loads(lines[-2].removeprefix("data: "))["error"]["message"]
+        assert process.stderr is not None and "Traceback" not in process.stderr.read()
+
+
 def test_who_waits_for_a_whole_answer_is_told_to_try_again_and_nothing_is_an_accident():
     with server_process(1) as (process, url), ThreadPoolExecutor(1) as pool:
         thread, lines = stream_in_background(url, 2000)

@@ -10,12 +10,15 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from edgewise.core.errors import ConfigError
 from edgewise.serving.http_protocol import BoundedHeadProtocol
+
+logger = logging.getLogger("edgewise.serving")
 
 Announce = Callable[[str], None]
 
@@ -70,6 +73,21 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.force_exit:  # the application shuts down all the same, and has nothing that waits
+            await self.lifespan.shutdown()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal drains; one more of either kind ends it at once."""
+        if self.should_exit:
+            self.force_exit = True
+        elif self.server_state.tasks:
+            logger.info(
+                "shutting down when %d requests have ended; once more ends them", len(self.server_state.tasks)
+            )
+        self.should_exit = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
