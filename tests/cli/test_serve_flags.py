@@ -72,3 +72,8 @@ def test_a_template_file_replaces_the_model_s(serve: Any, tmp_path: Path):
 def test_what_is_missing_is_refused(serve: Any):
     with pytest.raises(ConfigError, match="--speculative-config"):
         serve("--speculative-config", "{}")
+
+
+def test_flags_of_what_stands_round_the_server(serve: Any):
+    _, options = serve("--root-path", "/models/a", "--drain-timeout-s", "5", "--keep-alive-s", "3")
+    assert (options.root_path, options.drain_timeout_s, options.keep_alive_s) == ("/models/a", 5.0, 3.0)
