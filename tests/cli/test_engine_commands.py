@@ -13,15 +13,18 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
 from edgewise.checkpoints.settings import settings_from_environment
+from edgewise.cli import load_command
 from edgewise.cli.list_command import _rows as list_rows
 from edgewise.cli.list_command import _state as list_state
-from edgewise.core.engines import EngineKind, EngineSpec
+from edgewise.core.engines import EngineKind, EngineSpec, Launch
+from edgewise.core.errors import ConfigError
 from edgewise.gateway.supervision.client import ControlClient
 from edgewise.manage.engines import Engines
 from edgewise.manage.state import State
@@ -117,6 +120,16 @@ def test_an_engine_from_load_to_forget(run: Run, tmp_path: Path):
         assert run("ps", "--json")[1] == "" and stand_ins(int(port)) == []
 
 
+def test_what_runs_stays_where_the_new_settings_do_not_fit(monkeypatch: pytest.MonkeyPatch):
+    spec = EngineSpec("tiny", EngineKind.VLLM, "org/tiny", 8081)
+    launch = Launch("tiny", spec.kind, (), "", "", need_bytes=1 << 50)
+    engines: Any = SimpleNamespace(launch_of=lambda wanted: launch)
+    monkeypatch.setattr(load_command, "follow", lambda *said: pytest.fail(f"{said} was asked for"))
+    with pytest.raises(ConfigError, match="tiny would need"):
+        row = {"state": "ready", "rss_bytes": 1}
+        load_command._keep(engines, spec, {"context": 10**9}, {"tiny": spec}, row, yes=True)
+
+
 def test_the_models_of_a_router_are_listed_below_it():
     spec = EngineSpec("router", EngineKind.LLAMA, "/nowhere/models.ini", 8081)
     models = [{"name": "org/a", "loaded": True}, {"name": "b", "loaded": False}]
@@ -140,6 +153,9 @@ def test_a_load_that_fails(run: Run, tmp_path: Path):
         assert status == 1 and "no such file" in err
         status, _, err = run("load", "tiny", "--port", "99999")
         assert status == 2
+        status, _, err = run("load", "sibling", "--kind", "vllm", "--program", program, "--", "--port=1")
+        assert status == 2 and "--port cannot be given" in err
+        assert "sibling" not in run("ps")[1], "what is refused is not kept either"
         second = [sys.executable, "-m", "edgewise.cli", "gateway", "--port", "0"]
         environment = {**os.environ, "EDGEWISE_HOME": str(tmp_path)}
         refused = subprocess.run(second, capture_output=True, text=True, env=environment, timeout=30)

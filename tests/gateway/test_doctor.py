@@ -16,7 +16,7 @@ from edgewise.cli import main
 from edgewise.cli.common import profiles_folder
 from edgewise.core.errors import ConfigError, UpstreamError
 from edgewise.gateway.config import GatewayConfig, UpstreamConfig
-from edgewise.gateway.doctor.examination import PROBES, Report, examine
+from edgewise.gateway.doctor.examination import PROBES, Report, Row, examine
 from edgewise.gateway.doctor.history import past_call
 from edgewise.gateway.doctor.probe import Verdict
 from edgewise.gateway.keys import OpenDoor
@@ -48,6 +48,13 @@ SWITCHES: dict[str, dict[str, Fault]] = {
     "none_ignored": {"none": Fault.NONE_CHOICE},
     "parallel_ignored": {"parallel": Fault.PARALLEL_CALLS},
     "unstable_indices": {"streamed calls": Fault.CALL_INDICES},
+    "late_system_dropped": {"late system": Fault.LATE_SYSTEM, "several system": Fault.SEVERAL_SYSTEM},
+    "arguments_dropped": {"arguments": Fault.LOST_ARGUMENTS},
+    "finish_hides_calls": {"calls": Fault.FINISH_REASON, "streamed calls": Fault.FINISH_REASON},
+    "call_ids_empty": {"calls": Fault.CALL_IDS},
+    "limit_ignored": {"max tokens": Fault.LIMIT_IGNORED},
+    "end_mark_missing": {"stream end": Fault.END_MARK},
+    "streams_leak_end_tokens": {"clean text": Fault.LEAKED_END_TOKENS},
     "no_stream_usage": {"stream usage": Fault.STREAM_USAGE},
     "stop_ignored": {"stops": Fault.STOP_STRINGS},
     "limit_refused": {"max tokens": Fault.MAX_TOKENS},
@@ -132,6 +139,25 @@ def test_a_server_that_answers_no_chat_is_asked_nothing_more():
 
 def faults(report: Report) -> dict[str, Fault]:
     return {row.probe.name: fault for row in report.rows for fault in row.finding.faults}
+
+
+def test_a_server_that_stops_answering_is_not_blamed_for_what_it_says_then():
+    with EdgeLlmServer(Rules.none(), window=2048, max_input=1024) as server:
+
+        def heard(row: Row) -> None:
+            server.busy = server.busy or row.probe.name == "late system"
+
+        report = asyncio.run(examine(server.url, timeout_s=20, progress=heard))
+    assert faults(report) == {}
+    notes = {row.probe.name: row.finding.note for row in report.rows}
+    assert notes["unknown fields"] == "the server stopped answering"
+
+
+def test_a_server_that_hangs_is_given_up():
+    with EdgeLlmServer(Rules.none(), prefill_s=30.0) as server:
+        report = asyncio.run(examine(server.url, timeout_s=0.2))
+        assert len(server.requests) == 2
+    assert all(row.verdict is Verdict.NOT_MEASURED for row in report.rows)
 
 
 def test_a_server_without_faults():

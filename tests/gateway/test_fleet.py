@@ -207,7 +207,7 @@ def test_reading_the_configuration_again_keeps_streams_and_what_is_known():
             gateway.reload(config_of(("b", b.url), ("a", a.url), strict_model_names=True))
             assert gateway.state("b") is known, "asked in the same way, so still the same"
             wait_until(lambda: gateway.state("a").healthy)
-            assert (gateway.who("m"), gateway.ask("gpt-4o").status_code) == ("a", 404)
+            assert (gateway.who("m", stream=True), gateway.ask("gpt-4o").status_code) == ("a", 404)
 
 
 def test_a_wrong_configuration_changes_nothing(caplog: pytest.LogCaptureFixture):

@@ -100,6 +100,6 @@ def test_a_client_that_leaves_ends_the_work():
         with socket.create_connection((host, int(port)), timeout=10) as connection:
             connection.sendall(head + body)
             assert connection.recv(100)
-            assert pipeline.engine.stats().num_running == 1
+            wait_until(lambda: pipeline.engine.stats().num_running == 1)
         wait_until(lambda: pipeline.engine.stats().num_running == 0)
     pipeline.close()

@@ -380,3 +380,25 @@ async def test_an_api_with_a_fault_of_its_own_is_not_asked_in_after_an_examinati
     with EdgeLlmServer() as server:
         async with looking(server.url, profiles=store) as one:
             assert (await one.look()).apis == {Api.CHAT}
+
+
+async def test_a_kind_is_not_guessed_from_a_server_that_starts_and_may_change_while_it_is_away():
+    pages = {"/v1/models": json_answer({"error": {"message": "Loading model"}}, 503)}
+    with scripted(serving(pages)) as server:
+        async with looking(server.url) as one:
+            await one.look()
+            assert not one.upstream.answers and "503" in one.upstream.trouble
+            pages |= {**models({"id": "m"}, owner="llamacpp"), "/health": {"status": "ok"}}
+            assert (await one.look()).kind is Kind.LLAMA and one.upstream.answers
+            one.upstream.answers = False
+            pages |= models({"id": "m"}, owner="vllm")
+            assert (await one.look()).kind is Kind.VLLM
+
+
+async def test_a_kind_that_could_not_be_seen_is_looked_for_again():
+    pages: Pages = {"/v1/models": json_answer({"error": {"message": "no key"}}, 401)}
+    with scripted(serving(pages)) as server:
+        async with looking(server.url) as one:
+            assert (await one.look()).kind is Kind.OPENAI
+            pages |= {**models({"id": "m"}, owner="llamacpp"), "/health": {"status": "ok"}}
+            assert (await one.look()).kind is Kind.LLAMA

@@ -78,7 +78,7 @@ def test_the_value_of_a_key_is_in_no_metric():
 def test_too_many_at_once_is_429_with_retry_after_in_the_apis_shape():
     book = Book()
     book.records["k"] = KeyRecord("k", limits=KeyLimits(max_concurrent=1))
-    slow = Answer(200, {"content-type": "application/json"}, [1.0, b"{}"])
+    slow = Answer(200, {"content-type": "application/json"}, [1.0, b'{"choices": []}'])
     with scripted(lambda asked: slow) as server, gateway(upstream(server.url), keys=book) as url:
         thread = threading.Thread(target=post, args=(url, "k"))
         thread.start()

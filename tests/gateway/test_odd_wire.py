@@ -155,6 +155,85 @@ def test_more_than_was_announced_is_not_the_next_answer():
             assert httpx.post(url + CHAT, json=BODY).json()["choices"]
 
 
+NO_ANSWERS = [b'{"a":', b"[1]", b'{"choices": null}', b"{}", b'{"error": {"message": "odd", "code": 7}}']
+"""Bodies of answers in one piece that came as a success."""
+
+
+@pytest.mark.parametrize("body", NO_ANSWERS)
+def test_a_body_that_holds_no_answer_is_a_502(body: bytes):
+    with raw(http(body, JSON)) as server, gateway(upstream(server.url)) as url:
+        for stream in (False, True):
+            reply = httpx.post(url + CHAT, json={**BODY, "stream": stream})
+            assert reply.status_code == 502 and reply.json()["error"]["message"]
+            assert ("odd" in reply.text) == (b"odd" in body)
+
+
+CUT = [
+    [],
+    chat_stream(["Hello", " there"], model="m")[:2],
+    [*chat_stream(["Hello", " there"], model="m")[:2], b'data: {"id": "x", "cho'],
+]
+
+
+@pytest.mark.parametrize("pieces", CUT, ids=["nothing", "no end", "half an event"])
+def test_a_stream_that_its_framing_ends_too_early_ends_in_an_error(pieces: list[bytes]):
+    with scripted(lambda asked: stream_answer(*pieces)) as server, gateway(upstream(server.url)) as url:
+        text = httpx.post(url + CHAT, json={**BODY, "stream": True}).text
+    events = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert events[-1] == "[DONE]" and "stopped in the middle" in json.loads(events[-2])["error"]["message"]
+    assert all(isinstance(json.loads(event), dict) for event in events[:-1])
+
+
+def test_a_stream_that_only_lacks_its_mark_is_whole_and_gets_it():
+    *pieces, mark = chat_stream(["Hello"], model="m")
+    with scripted(lambda asked: stream_answer(*pieces)) as server, gateway(upstream(server.url)) as url:
+        assert httpx.post(url + CHAT, json={**BODY, "stream": True}).content == b"".join(pieces) + mark
+
+
+def test_an_answer_in_one_piece_to_a_request_for_a_stream_is_made_one():
+    with raw(http(WHOLE, JSON)) as server, gateway(upstream(server.url)) as url:
+        reply = httpx.post(url + CHAT, json={**BODY, "stream": True})
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        assert "".join(_texts(reply.text)) == "Hello" and reply.text.endswith("data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize(
+    "usage", [{"prompt_tokens": "many"}, {"prompt_tokens": None}, {"completion_tokens": -3}, 7]
+)
+def test_counts_that_are_none_count_as_none(usage: Any):
+    whole = json.dumps({**chat_reply("Hello", model="m"), "usage": usage}).encode()
+    with raw(http(whole, JSON)) as server, gateway(upstream(server.url)) as url:
+        reply = httpx.post(url + Api.MESSAGES.value, json={**BODY, "max_tokens": 5})
+        assert reply.status_code == 200 and reply.json()["usage"]["output_tokens"] == 0
+
+
+def test_choices_that_nobody_asked_for_are_left_out():
+    answer = chat_reply("Hello", model="m")
+    answer["choices"] = [answer["choices"][0], {**answer["choices"][0], "index": 1}]
+    with raw(http(json.dumps(answer).encode(), JSON)) as server, gateway(upstream(server.url)) as url:
+        reply = httpx.post(url + Api.COMPLETIONS.value, json={"model": "m", "prompt": "hi"})
+        assert [choice["text"] for choice in reply.json()["choices"]] == ["Hello"]
+
+
+def test_a_list_of_faults_is_a_message():
+    detail = {"detail": [{"loc": ["body", "messages"], "msg": "field required", "type": "missing"}]}
+    refusal = http(json.dumps(detail).encode(), JSON, status="422 Unprocessable Entity")
+    with raw(refusal) as server, gateway(upstream(server.url)) as url:
+        reply = httpx.post(url + CHAT, json=BODY)
+        assert (reply.status_code, reply.json()["error"]["message"]) == (422, "body.messages: field required")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_answers_is_said_by_who_stands_in_front(stream: bool):
+    inner = ("x-edgewise-upstream: inner", "x-edgewise-dropped-fields: seed")
+    body = b"".join(chat_stream(["Hello"], model="m")) if stream else WHOLE
+    kind = "content-type: text/event-stream" if stream else JSON
+    with raw(http(body, kind, *inner)) as server, gateway(upstream(server.url)) as url:
+        headers = httpx.post(url + CHAT, json={**BODY, "stream": stream}).headers
+        assert headers.get_list("x-edgewise-upstream") == ["one"]
+        assert headers["x-edgewise-dropped-fields"] == "seed"
+
+
 WORDS = ["Grüße ", "世界 ", "🙂"]
 
 

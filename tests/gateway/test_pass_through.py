@@ -31,7 +31,7 @@ def test_a_stream_is_the_upstreams_byte_for_byte(size: int, whole: bytes):
 
 
 def test_an_answer_in_one_piece_is_the_upstreams_byte_for_byte():
-    body = b'{"id":  "x", "n": 1.0, "model": "m"}'
+    body = b'{"id":  "x", "n": 1.0, "choices": [], "model": "m"}'
     answer = Answer(200, {"content-type": "application/json; charset=utf-8"}, [body], framing="length")
     with scripted(lambda asked: answer) as server, gateway(upstream(server.url)) as url:
         sent = BODY.replace(b"true", b"false")
@@ -59,7 +59,7 @@ def test_keys_and_cookies_of_clients_do_not_reach_an_upstream_and_its_own_key_do
 
 
 def test_another_name_for_the_model_is_rewritten():
-    echo = scripted(lambda asked: json_answer({"model": asked.json["model"]}))
+    echo = scripted(lambda asked: json_answer({"model": asked.json["model"], "choices": []}))
     with echo as server, gateway(upstream(server.url)) as url:
         response = httpx.post(
             f"{url}/v1/chat/completions", json={"model": "gpt-4o", "messages": [], "seed": 7}

@@ -62,6 +62,11 @@ def test_names_in_order_of_precedence():
     assert found(table, "nemotron") == [("llama", "gemma")], "one that is not loaded is as good as unknown"
 
 
+def test_an_alias_cannot_hide_an_upstreams_own_name():
+    table = router(LLAMA, EDGE, aliases={"edge": "phi"})
+    assert found(table, "edge") == [("edge", "qwen3")]
+
+
 def test_the_default_may_be_another_than_the_first():
     assert found(router(LLAMA, EDGE, default="edge"), "gpt-4o") == [("edge", "qwen3")]
 

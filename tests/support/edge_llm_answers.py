@@ -70,7 +70,7 @@ def make_answer(body: dict[str, Any], prompt: str, server: EdgeLlmServer) -> Ans
     reasoning_tokens, text_tokens = tokens_of(reasoning), tokens_of(text)
     num_call_tokens = sum(len(tokens_of(call.name + call.arguments)) for call in calls)
     num_tokens = len(reasoning_tokens) + len(text_tokens) + num_call_tokens + 1
-    if num_tokens > limit:
+    if num_tokens > limit and not rules.limit_ignored:
         reasoning = "".join(reasoning_tokens[:limit])
         text = "".join(text_tokens[: max(0, limit - len(reasoning_tokens))])
         room = limit - len(reasoning_tokens) - len(text_tokens)
@@ -79,7 +79,7 @@ def make_answer(body: dict[str, Any], prompt: str, server: EdgeLlmServer) -> Ans
         text += END_MARK
     if rules.thinking_in_text and reasoning:
         text, reasoning = f"<think>\n{reasoning}\n</think>\n\n{text}", ""
-    if calls and finish == "stop":
+    if calls and finish == "stop" and not rules.finish_hides_calls:
         finish = "tool_calls"
     named = tuple((f"call_{uuid.uuid4().hex[:24]}", call) for call in calls)
     cached = server.remember(prompt_tokens)
@@ -128,7 +128,11 @@ def chat_whole(answered: Answered, rules: Rules) -> dict[str, Any]:
     if answered.calls:
         message["content"] = answered.text or None
         message["tool_calls"] = [
-            {"id": call_id, "type": "function", "function": {"name": one.name, "arguments": one.arguments}}
+            {
+                "id": "" if rules.call_ids_empty else call_id,
+                "type": "function",
+                "function": {"name": one.name, "arguments": one.arguments},
+            }
             for call_id, one in answered.calls
         ]
         if rules.content_omitted_with_calls and not answered.text:
@@ -170,14 +174,16 @@ async def chat_stream(
     yield _event(_chunk(head, rules, {}, answered.finish))
     if (body.get("stream_options") or {}).get("include_usage") and not rules.no_stream_usage:
         yield _event({**head, "choices": [], "usage": answered.usage})
-    yield b"data: [DONE]\n\n"
+    if not rules.end_mark_missing:
+        yield b"data: [DONE]\n\n"
 
 
 def _deltas(answered: Answered, rules: Rules) -> list[tuple[dict[str, Any], int]]:
     """Deltas with the tokens each stands for."""
     deltas: list[tuple[dict[str, Any], int]] = [({"role": "assistant"}, 0)]
     deltas += [({"reasoning_content": piece}, 1) for piece in tokens_of(answered.reasoning)]
-    deltas += [({"content": piece}, 1) for piece in tokens_of(answered.text)]
+    leaked = [END_MARK] if rules.streams_leak_end_tokens and not answered.calls else []
+    deltas += [({"content": piece}, 1) for piece in [*tokens_of(answered.text), *leaked]]
     for index, (call_id, call) in enumerate(answered.calls):
         place = 0 if rules.unstable_indices else index
         head: dict[str, Any] = {"index": place, "id": call_id, "type": "function"}

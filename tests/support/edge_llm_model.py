@@ -91,6 +91,8 @@ def render(body: dict[str, Any], rules: Rules) -> str:
         return "".join(flat_content(message.get("content")) for message in body["messages"])
     messages = [{**one, "content": flat_content(one.get("content"))} for one in body["messages"]]
     _check_systems(messages, rules)
+    if rules.late_system_dropped:
+        messages = [one for i, one in enumerate(messages) if i == 0 or one.get("role") != "system"]
     for message in messages:
         if message.get("function_call"):
             message["tool_calls"] = [{"function": message["function_call"]}]
@@ -112,7 +114,7 @@ def _check_systems(messages: list[dict[str, Any]], rules: Rules) -> None:
 
 def _call(call: dict[str, Any], rules: Rules) -> dict[str, Any]:
     function = call["function"]
-    arguments = function.get("arguments")
+    arguments = None if rules.arguments_dropped else function.get("arguments")
     if isinstance(arguments, str) and not rules.string_arguments_render_empty:
         try:
             arguments = json.loads(arguments)

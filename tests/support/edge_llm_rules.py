@@ -76,6 +76,13 @@ class Rules:
     thinks_by_default: bool = False  # unless a request switches it off
     string_errors: bool = False  # {"error": "text"}
     input_errors_are_500: bool = False
+    late_system_dropped: bool = False  # only a first message counts as one
+    arguments_dropped: bool = False  # in either form
+    finish_hides_calls: bool = False  # an answer with calls ends in "stop"
+    call_ids_empty: bool = False  # of answers in one piece
+    limit_ignored: bool = False
+    end_mark_missing: bool = False  # no [DONE]
+    streams_leak_end_tokens: bool = False  # answers in one piece do not
     open_door: bool = False  # a wrong key is taken
     count_tokens_differs: bool = False
     no_messages: bool = False  # no /v1/messages at all

@@ -24,6 +24,15 @@ from tests.support.scripted_upstream import (
 _POSTS = {"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/embeddings", "/tokenize"}
 
 
+_OTHER_APIS: dict[str, dict[str, Any]] = {
+    "/v1/messages": {"type": "message", "content": []},
+    "/v1/messages/count_tokens": {"input_tokens": 1},
+    "/v1/responses": {"object": "response", "output": []},
+    "/v1/embeddings": {"data": []},
+}
+"""What answers of these have beside a chat's."""
+
+
 @dataclass
 class RouterModel:
     """`status`: loaded, unloaded, loading, sleeping or failed."""
@@ -115,7 +124,9 @@ class RouterScript:
         self.answered.append(name)
         if asked.json.get("stream"):
             return stream_answer(*chat_stream(["Hello"], model=name))
-        return json_answer(chat_reply("Hello", model=name))
+        return json_answer(
+            {**chat_reply("Hello", model=name), **_OTHER_APIS.get(asked.path.partition("?")[0], {})}
+        )
 
 
 @contextlib.contextmanager

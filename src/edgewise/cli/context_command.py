@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgewise.cli.common import store_settings
-from edgewise.cli.engine_parts import control, engine_list, follow, launcher, running
+from edgewise.cli.engine_parts import check_fits, control, engine_list, follow, launcher, running
 from edgewise.core.errors import ConfigError, EdgewiseError
 
 if TYPE_CHECKING:
@@ -183,16 +183,12 @@ def _show_free(settings: LaunchSettings) -> None:
 
 
 def _check_fits(name: str, cost: Cost | None, held_bytes: int, settings: LaunchSettings) -> None:
-    """Beside everything else on the machine, not beside the engine itself as it runs now. Raises ConfigError."""
+    """Says what is free for an engine, too. Raises ConfigError."""
     from edgewise.hardware import read_hardware
 
     free, keep = read_hardware().usable_memory_bytes + held_bytes, settings.keep_free_bytes
     print(f"  {free / 1e9:.1f} GB is free for it, of which {keep / 1e9:.1f} must stay")
-    if cost is not None and cost.total_bytes + keep > free:
-        raise ConfigError(
-            f"{name} would need {cost.total_bytes / 1e9:.1f} GB; {keep / 1e9:.1f} GB must stay free, and {free / 1e9:.1f} GB is free",
-            hint="fewer tokens or fewer users",
-        )
+    check_fits(name, 0 if cost is None else cost.total_bytes, held_bytes, keep)
 
 
 def _ask(*, yes: bool) -> None:

@@ -38,6 +38,21 @@ def launcher(settings: StoreSettings, keep_free_bytes: int | None = None) -> Lau
     return Launcher(LaunchSettings(settings, settings.data_dir / "logs", keep_free_bytes))
 
 
+def check_fits(name: str, need_bytes: int, held_bytes: int, keep_free_bytes: int) -> None:
+    """Whether an engine fits beside everything else on the machine, but not beside itself as it runs now, with `held_bytes`.
+
+    Raises ConfigError. A need of 0 is unknown, and fits.
+    """
+    from edgewise.hardware import read_hardware
+
+    free = read_hardware().usable_memory_bytes + held_bytes
+    if need_bytes and need_bytes + keep_free_bytes > free:
+        raise ConfigError(
+            f"{name} would need {need_bytes / 1e9:.1f} GB; {keep_free_bytes / 1e9:.1f} GB must stay free, and {free / 1e9:.1f} GB is free",
+            hint="fewer tokens or fewer users",
+        )
+
+
 @contextlib.contextmanager
 def engine_list(
     settings: StoreSettings | None = None, keep_free_bytes: int | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgewise.cli.common import progress_bar, store_settings
-from edgewise.cli.engine_parts import control, engine_list, follow
+from edgewise.cli.engine_parts import check_fits, control, engine_list, follow
 from edgewise.core.engines import EngineKind, EngineSpec
 from edgewise.core.errors import ConfigError
 
@@ -54,7 +54,7 @@ def command(
             follow("load", name)
             return
         spec = known.get(name) or _new(engines, name, kind)
-        _keep(engines, spec, given, known, loaded=_is_loaded(rows.get(spec.name)), yes=yes)
+        _keep(engines, spec, given, known, rows.get(spec.name), yes=yes)
     follow("load", spec.name)
 
 
@@ -63,11 +63,11 @@ def _keep(
     spec: EngineSpec,
     given: Mapping[str, object],
     known: dict[str, EngineSpec],
+    row: Mapping[str, object] | None,
     *,
-    loaded: bool,
     yes: bool,
 ) -> None:
-    """Write down what was said, unless the engine runs as something else."""
+    """Write down what was said, unless the engine runs as something else. `row`: as it runs. Raises ConfigError."""
     from edgewise.manage.engines import changed
 
     wanted = changed(spec, **given)
@@ -76,7 +76,9 @@ def _keep(
         return
     if wanted == spec:
         return
-    if loaded:
+    if row is not None and _is_loaded(row):
+        launch = engines.launch_of(wanted)
+        check_fits(spec.name, launch.need_bytes, int(str(row["rss_bytes"] or 0)), launch.keep_free_bytes)
         if not (yes or _agreed(f"{spec.name} is loaded with other settings. Unload it first?")):
             raise ConfigError(
                 f"{spec.name} is loaded with other settings",
@@ -111,8 +113,8 @@ def _fetch(model: str) -> None:
         resolve_source(model, settings=store_settings(), progress=progress)
 
 
-def _is_loaded(row: dict[str, object] | None) -> bool:
-    return row is not None and row["state"] not in ("stopped", "failed", "refused")
+def _is_loaded(row: Mapping[str, object]) -> bool:
+    return row["state"] not in ("stopped", "failed", "refused")
 
 
 def _agreed(question: str) -> bool:

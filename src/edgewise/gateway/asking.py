@@ -13,6 +13,19 @@ _ABSENT = (404, 405, 501)
 _DENIED = (401, 403)
 
 
+def _json(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def object_of(body: bytes) -> dict[str, Any] | None:
+    """A JSON object, None for anything else."""
+    value = _json(body)
+    return value if isinstance(value, dict) else None
+
+
 class Ask:
     """Questions to one upstream. Everything raises NotBegunError or BrokenReplyError where there is no whole answer."""
 
@@ -24,12 +37,7 @@ class Ask:
     async def get(self, path: str) -> Any:
         """The JSON of an answer of success, else None."""
         status, body = await self.send("GET", path)
-        if status != 200:
-            return None
-        try:
-            return orjson.loads(body)
-        except orjson.JSONDecodeError:
-            return None
+        return _json(body) if status == 200 else None
 
     async def get_object(self, path: str) -> dict[str, Any]:
         """Likewise, but what is no object counts as an empty one."""

@@ -32,6 +32,7 @@ from edgewise.serving.errors import HttpError, JsonResponse, error_response
 
 logger = logging.getLogger("edgewise.gateway")
 
+_DROPPED = "x-edgewise-dropped-fields"
 _STREAM_HEADERS = {"content-type": sse.CONTENT_TYPE, "cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
@@ -151,23 +152,22 @@ class Forwarder:
         )
         in_pieces = _is_event_stream(begun.reply.headers) and begun.plan.enforcement is None
         if not in_pieces:
-            return await self._pass_whole_on(call, begun, down, outlet)
+            return await self._pass_whole_on(call, begun, down, outlet, before)
         await self._start_stream(call, begun, down)
         await self._pass_events_on(begun, down, outlet)
         return 200
 
-    async def _pass_whole_on(self, call: Call, begun: Begun, down: Downstream, outlet: Outlet) -> int:
+    async def _pass_whole_on(
+        self, call: Call, begun: Begun, down: Downstream, outlet: Outlet, before: BeforeAnswer
+    ) -> int:
         """A streamed request answered in one piece: by an upstream that does not stream, or because the answer had to be seen first."""
-        if isinstance(outlet, Translated):
-            events = await self._whole.events(begun)
-            await self._start_stream(call, begun, down)
-            await down.end(outlet.opening() + outlet.encode(events) + outlet.closing_whole())
-            return 200
-        if down.started:
-            raise malformed(begun.route.upstream.name)
-        response = await self._whole.response(begun)
-        await respond(down, response, self._headers(call, begun))
-        return response.status_code
+        translation = begun.plan.translation or self._attempts.planner.stand_in(call, begun.route)
+        if not isinstance(outlet, Translated):
+            outlet = translation.outlet(before)
+        events = await self._whole.events(begun, translation)
+        await self._start_stream(call, begun, down)
+        await down.end(outlet.opening() + outlet.encode(events) + outlet.closing_whole())
+        return 200
 
     async def _start_stream(self, call: Call, begun: Begun, down: Downstream) -> None:
         if not down.started:
@@ -223,9 +223,11 @@ class Forwarder:
         return response.status_code
 
     def _headers(self, call: Call, begun: Begun) -> dict[str, str]:
+        """Who answers, and what was dropped on the way: here, and by a gateway that the upstream may be."""
         headers = _who_answers(call, begun.route)
-        if begun.plan.dropped:
-            headers["x-edgewise-dropped-fields"] = plain(", ".join(begun.plan.dropped))
+        further = begun.reply.headers.get(_DROPPED, "")
+        if dropped := [*begun.plan.dropped, *([further] if further else [])]:
+            headers[_DROPPED] = plain(", ".join(dropped))
         return headers
 
 
@@ -248,9 +250,9 @@ def _is_framed(headers: Mapping[str, str]) -> bool:
 
 
 async def respond(down: Downstream, response: Response, headers: dict[str, str]) -> None:
-    """Send an answer in one piece, with further headers beside its own."""
-    raw: RawHeaders = [*response.raw_headers]
-    present = {name for name, _ in raw}
-    raw += [(name, value) for name, value in raw_headers(headers) if name not in present]
+    """Send an answer in one piece. `headers` stand in for those of these names that it has."""
+    own = raw_headers(headers)
+    replaced = {name for name, _ in own}
+    raw: RawHeaders = [*((name, value) for name, value in response.raw_headers if name not in replaced), *own]
     await down.start(response.status_code, raw)
     await down.end(bytes(response.body))

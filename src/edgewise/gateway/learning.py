@@ -45,6 +45,7 @@ class _Known:
     """What is remembered of one upstream between questions. Times by the loop's clock."""
 
     kind: Kind | None = None
+    sure: bool = False  # that it is of that kind
     facts: Facts | None = None
     facts_s: float = 0.0
     models_s: float = 0.0
@@ -76,9 +77,10 @@ class Learner:
                 self._down(upstream, error.message)
 
     async def _look(self, upstream: Upstream, known: _Known, ask: Ask, wanted: bool) -> None:
-        if known.kind is None:
-            known.kind = await detect(ask)
-            logger.info("%s is of kind %s", upstream.name, known.kind.value)
+        returned = not upstream.answers
+        if upstream.config.kind is None and (returned or not known.sure):
+            await self._detect(upstream, known, ask)
+        assert known.kind is not None
         kind = kind_of(known.kind)
         status = await ask.status(kind.health_path)
         known.num_missed = 0
@@ -86,7 +88,6 @@ class Learner:
             self._down(upstream, f"{kind.health_path} answers {status}")
             return
         now_s = asyncio.get_running_loop().time()
-        returned = not upstream.answers
         if returned or known.facts is None or now_s - known.facts_s >= _FACTS_S:
             facts = await kind.facts(ask)
             _tell_changes(upstream.name, known.facts, facts)
@@ -96,6 +97,13 @@ class Learner:
             known.models_s = now_s
             self._learn(upstream, known.kind, known.facts, await kind.models(ask))
         self._up(upstream)
+
+    async def _detect(self, upstream: Upstream, known: _Known, ask: Ask) -> None:
+        """What it is may have changed while it was away, and cannot always be seen at the first look."""
+        kind, known.sure = await detect(ask)
+        if kind is not known.kind:
+            logger.info("%s is of kind %s%s", upstream.name, kind.value, "" if known.sure else ", it seems")
+            known.kind, known.facts = kind, None
 
     def _learn(
         self, upstream: Upstream, kind: Kind, facts: Facts, models: tuple[ModelCard, ...] | None

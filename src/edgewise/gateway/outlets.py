@@ -12,15 +12,19 @@ from typing import Protocol
 import orjson
 
 from edgewise.gateway import signs
+from edgewise.gateway.parts import BrokenReplyError
 from edgewise.gateway.profile import Api
 from edgewise.serving.errors import HttpError, shape_of
 
+_CHAT_END = re.compile(rb"""data: ?\[DONE\]|data: ?\{"error"|"finish_reason": ?"[a-z]""")
+_CHAT_MARK = b"[DONE]"
 _END_MARKS = {
-    Api.CHAT: re.compile(rb"data: ?\[DONE\]"),
-    Api.COMPLETIONS: re.compile(rb"data: ?\[DONE\]"),
+    Api.CHAT: _CHAT_END,
+    Api.COMPLETIONS: _CHAT_END,
     Api.MESSAGES: re.compile(rb'"type": ?"(message_stop|error)"'),
-    Api.RESPONSES: re.compile(rb'"type": ?"response\.(completed|incomplete|failed)"'),
+    Api.RESPONSES: re.compile(rb'"type": ?"(response\.(completed|incomplete|failed)|error)"'),
 }
+"""What the last events of an answer hold. A finish_reason says as much as [DONE], which some servers leave out."""
 _MAX_HELD_BYTES = 1 << 20
 _MAX_FIRST_BYTES = 64 << 10
 
@@ -39,7 +43,7 @@ class Outlet(Protocol):
     def keepalive(self, silent_s: float) -> bytes: ...
 
     def closing(self) -> bytes:
-        """The rest, after the upstream's body has ended as it should."""
+        """The rest, after the upstream's body has ended as its framing says. Raises BrokenReplyError where the answer has not."""
         ...
 
     def failure(self, error: Exception) -> bytes: ...
@@ -106,6 +110,7 @@ class PassThrough:
         self._second_start = api is Api.MESSAGES and before.begun  # the client has seen a message_start
         self._held = b""
         self._first = b""
+        self._before_last = b""
         self._last = b""
         self.failed = False
 
@@ -122,7 +127,7 @@ class PassThrough:
             self._held = b""
         if not self._first:
             data = self._begin(data)
-        self._last = data
+        self._before_last, self._last = self._last, data
         return data
 
     def _whole_events(self, data: bytes) -> bytes:
@@ -148,7 +153,12 @@ class PassThrough:
         return signs.between_events(self._api, self._first, self._last)
 
     def closing(self) -> bytes:
-        return self._held
+        if not self.complete:
+            raise BrokenReplyError("the stream ended before the answer did")
+        last = self._held if _END_MARKS[self._api].search(self._held) else b""  # else half an event
+        if self._api in (Api.CHAT, Api.COMPLETIONS) and _CHAT_MARK not in self._last + last:
+            last += b"data: [DONE]\n\n"
+        return last
 
     def failure(self, error: Exception) -> bytes:
         self.failed = True
@@ -156,7 +166,7 @@ class PassThrough:
 
     @property
     def complete(self) -> bool:
-        return _END_MARKS[self._api].search(self._last + self._held) is not None
+        return _END_MARKS[self._api].search(self._before_last + self._last + self._held) is not None
 
 
 def _without_start(data: bytes) -> bytes:

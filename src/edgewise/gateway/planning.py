@@ -15,7 +15,7 @@ from edgewise.gateway.outlets import BeforeAnswer, PassThrough
 from edgewise.gateway.parts import Route
 from edgewise.gateway.profile import Api
 from edgewise.gateway.shaping.enforce import Enforcement, enforcement
-from edgewise.gateway.shaping.reply import touches_reply
+from edgewise.gateway.shaping.reply import loses_schema, touches_reply
 from edgewise.gateway.shaping.request import shape
 from edgewise.gateway.stored import KeepingPassThrough, KeptResponses
 from edgewise.gateway.translate import Translation, new_head, spoken_with, translation_of
@@ -66,7 +66,8 @@ class Planner:
     def plan(self, call: Call, route: Route) -> Plan:
         """Raises InvalidRequestError for what translation cannot carry, HttpError 404 for an API the upstream cannot stand in for."""
         profile = route.upstream.profile
-        if call.api in profile.apis and not touches_reply(profile, call.api, call.body):
+        changed = touches_reply(profile, call.api, call.body) or loses_schema(profile, call.api, call.body)
+        if call.api in profile.apis and not changed:
             return self._native(call, route)
         return self._translated(call, route)
 
@@ -77,12 +78,19 @@ class Planner:
         sent = call.raw if shaped.body is call.body else orjson.dumps(shaped.body)
         return Plan(call, call.api.value, sent, shaped.dropped, shaped.applied, kept=kept)
 
-    def _translated(self, call: Call, route: Route) -> Plan:
-        profile = route.upstream.profile
+    def stand_in(self, call: Call, route: Route) -> Translation:
+        """What makes events of an answer in one piece, where a stream was to be passed as it is. Raises like `plan`."""
         dialect = client_dialect(call.api, self._kept.of(call.key))
-        translation = None if dialect is None else translation_of(call, dialect, profile, route.model)
+        translation = (
+            None if dialect is None else translation_of(call, dialect, route.upstream.profile, route.model)
+        )
         if translation is None:
             raise not_offered(call.api)
+        return translation
+
+    def _translated(self, call: Call, route: Route) -> Plan:
+        profile = route.upstream.profile
+        translation = self.stand_in(call, route)
         body = translation.request_body()
         checked = enforcement(body, translation.upstream_api, profile)
         if checked is not None and body.get("stream"):

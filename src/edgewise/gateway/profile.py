@@ -41,9 +41,10 @@ class Fault(StrEnum):
     TOOLS_REFUSED = "tools-refused"  # a request with tools and a free choice is refused
     STRING_ARGUMENTS = "string-arguments"  # calls in history whose arguments are text render empty
     OBJECT_ARGUMENTS = "object-arguments"  # ... whose arguments are objects are refused
-    LATE_SYSTEM = "late-system"  # a system message after the first turn is refused
-    SEVERAL_SYSTEM = "several-system"  # more than one is refused
-    DEVELOPER_ROLE = "developer-role"  # refused
+    LOST_ARGUMENTS = "lost-arguments"  # ... reach the template in neither form, or prompt_tokens are not true
+    LATE_SYSTEM = "late-system"  # a system message after the first turn is refused, or dropped
+    SEVERAL_SYSTEM = "several-system"  # of more than one, likewise
+    DEVELOPER_ROLE = "developer-role"  # likewise
     UNKNOWN_FIELDS = "unknown-fields"  # refused instead of ignored
     MODEL_NAME = "model-name"  # any name but its own is refused
     REQUIRED_CHOICE = "required-choice"  # tool_choice required is accepted and not enforced
@@ -53,10 +54,14 @@ class Fault(StrEnum):
     )
     NONE_CHOICE = "none-choice"  # tools are called although tool_choice is none
     PARALLEL_CALLS = "parallel-calls"  # parallel_tool_calls false is not heeded
+    CALL_IDS = "call-ids"  # calls of answers in one piece lack ids
     CALL_INDICES = "call-indices"  # streamed calls lack stable indices or ids
+    FINISH_REASON = "finish-reason"  # answers with calls end in "stop"
+    END_MARK = "end-mark"  # streams end without [DONE]
     STREAM_USAGE = "stream-usage"  # include_usage gives no usage
     STOP_STRINGS = "stop-strings"  # not heeded, or part of the text
     MAX_TOKENS = "max-tokens"  # a limit above the room left is refused instead of clamped
+    LIMIT_IGNORED = "limit-ignored"  # answers go on beyond their limit
     OVERFLOW = "overflow"  # a prompt too long is cut silently, or refused in a shape clients do not know
     NO_CANCEL = "no-cancel"  # goes on after the client left
     NO_PREFIX_CACHE = "no-prefix-cache"  # a repeated prompt costs what it cost before

@@ -15,7 +15,8 @@ from edgewise.gateway.headers import passed_headers
 from edgewise.gateway.parts import BrokenReplyError
 from edgewise.gateway.shaping.request import shape
 from edgewise.gateway.side import Side
-from edgewise.gateway.upstream_errors import broken, in_words_of, is_error_object, read_error
+from edgewise.gateway.translate import Translation
+from edgewise.gateway.upstream_errors import broken, check_answer, in_words_of, is_error_object, read_error
 from edgewise.serving.errors import HttpError, JsonResponse, error_response
 
 _ASKED_AGAIN_S = 3600.0
@@ -41,14 +42,19 @@ class WholeAnswers:
         headers = passed_headers(begun.reply.headers)
         translation = begun.plan.translation
         if translation is None:
-            return begun.plan.passed(await read_whole(begun), begun.reply.status, headers)
+            body = await read_whole(begun)
+            check_answer(begun.route.upstream.name, begun.plan.call.api, body, headers)
+            return begun.plan.passed(body, begun.reply.status, headers)
         kept = {name: value for name, value in headers.items() if name != "content-type"}
         return JsonResponse(translation.encoded(await self.events(begun)), headers=kept)
 
-    async def events(self, begun: Begun) -> list[ChatEvent]:
-        """A translated answer as chat events, asked for again where it lacks a call that it must make."""
+    async def events(self, begun: Begun, translation: Translation | None = None) -> list[ChatEvent]:
+        """A translated answer as chat events, asked for again where it lacks a call that it must make.
+
+        `translation`: in place of the plan's own, for an answer that should have passed as it is.
+        """
         plan, upstream = begun.plan, begun.route.upstream
-        translation = plan.translation
+        translation = translation or plan.translation
         assert translation is not None
         events = translation.events_of(await read_whole(begun))
         if plan.enforcement is None or plan.unshaped is None:

@@ -51,8 +51,9 @@ class Router:
         Raises InvalidRequestError model_not_found for a name that nobody has, if those get no default; OverloadedError where nobody
         who has it answers now.
         """
-        name = self._config.aliases.get(model, model)
-        found = self._named(name) or self._loaded(name)
+        own = self._named(model)
+        name = model if own else self._config.aliases.get(model, model)
+        found = own or self._named(name) or self._loaded(name)
         if not found:
             self._look_again()
             if self._config.strict_model_names and name:

@@ -20,7 +20,8 @@ from edgewise.gateway.calls import Call
 from edgewise.gateway.dialects import ClientDialect, Wanted
 from edgewise.gateway.outlets import BeforeAnswer
 from edgewise.gateway.profile import Api, Profile
-from edgewise.gateway.shaping.reply import ReplyRepair
+from edgewise.gateway.shaping.reply import ReplyRepair, loses_schema
+from edgewise.gateway.shaping.step import Body
 from edgewise.protocols import (
     chat_client,
     chat_replies,
@@ -66,9 +67,9 @@ SPOKEN = {
 """What an upstream can be asked in on a client's behalf, the best first."""
 
 
-def spoken_with(profile: Profile, client: Api) -> Api | None:
+def spoken_with(profile: Profile, client: Api, body: Body | None = None) -> Api | None:
     """The API in which an upstream is asked for a client of another: the client's own where it speaks it, else the best it has."""
-    if client in profile.apis and client in SPOKEN:
+    if client in profile.apis and client in SPOKEN and not loses_schema(profile, client, body or {}):
         return client
     return next((api for api in SPOKEN if api in profile.apis), None)
 
@@ -119,13 +120,19 @@ class Translation:
                 code="upstream_malformed",
             ) from error
         repair = self.new_repair()
-        return [*repair.push(events), *repair.finish()]
+        return self.wanted_of([*repair.push(events), *repair.finish()])
+
+    def wanted_of(self, events: list[ChatEvent]) -> list[ChatEvent]:
+        """Without choices that nobody asked for."""
+        count = self.wanted.options.num_choices
+        return [event for event in events if isinstance(event, Failed) or event.choice < count]
 
 
 class Translated:
     """The stream of a translated answer."""
 
     def __init__(self, translation: Translation, parser: StreamParser, before: BeforeAnswer) -> None:
+        self._translation = translation
         self._sse = SseParser()
         self._parser = parser
         self._repair = translation.new_repair()
@@ -152,6 +159,7 @@ class Translated:
         """Repaired chat events as the client's."""
         if self.failed:
             return b""
+        events = self._translation.wanted_of(events)
         for i, event in enumerate(events):
             if isinstance(event, Failed):
                 return self._encoder.encode(events[:i]) + self.failure(event.error)
@@ -188,7 +196,7 @@ def translation_of(call: Call, dialect: ClientDialect, profile: Profile, model: 
 
     Raises InvalidRequestError in the client API's words.
     """
-    upstream_api = spoken_with(profile, call.api)
+    upstream_api = spoken_with(profile, call.api, call.body)
     if upstream_api is None:
         return None
     wanted = dialect.read(call.body)

@@ -41,6 +41,8 @@ def is_answer(reply: Reply) -> bool:
     )
 
 
+_MAX_FAULTS = 8
+
 _TOO_LONG = re.compile(
     r"maximum (context|model|input) length|exceeds? .{0,40}(context|input length|max_input_len|max_model_len)"
     r"|(context|input) (size|length|window) .{0,20}exceed|(prompt|input) is too long",
@@ -102,6 +104,39 @@ def _object(body: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _words(value: object) -> str:
+    """A message, also where it is a list of what is wrong and where, as FastAPI's checks write it."""
+    if isinstance(value, str):
+        return value
+    faults = [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    parts = []
+    for fault in faults[:_MAX_FAULTS]:
+        place = fault.get("loc")
+        where = ".".join(map(str, place)) if isinstance(place, list) else ""
+        parts.append(f"{where}: {fault.get('msg')}" if where else str(fault.get("msg")))
+    return "; ".join(parts)
+
+
+_HOLDS = {
+    Api.CHAT: ("choices", list),
+    Api.COMPLETIONS: ("choices", list),
+    Api.MESSAGES: ("content", list),
+    Api.RESPONSES: ("output", list),
+    Api.EMBEDDINGS: ("data", list),
+    Api.COUNT_TOKENS: ("input_tokens", int),
+}
+"""What an answer of each API has, whatever else it lacks."""
+
+
+def check_answer(upstream: str, api: Api, body: bytes, headers: Mapping[str, str]) -> None:
+    """Raises HttpError 502 for a body that is no answer, in its own words where it is an error that came as a success."""
+    value = _object(body)
+    name, kind = _HOLDS[api]
+    if isinstance(value.get(name), kind):
+        return
+    raise read_error(upstream, 502, body, headers) if value.get("error") else malformed(upstream)
+
+
 def read_error(upstream: str, status: int, body: bytes, headers: Mapping[str, str]) -> HttpError:
     """What an answer that is no success says; one below 400 says nothing that was asked."""
     if status < 400:
@@ -109,7 +144,7 @@ def read_error(upstream: str, status: int, body: bytes, headers: Mapping[str, st
     value = _object(body)
     error = value.get("error")
     fields = error if isinstance(error, dict) else value
-    message = next((fields[name] for name in ("message", "detail") if isinstance(fields.get(name), str)), "")
+    message = next((text for name in ("message", "detail") if (text := _words(fields.get(name)))), "")
     kind, code = fields.get("type"), fields.get("code")
     return HttpError(
         status,

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 
 from edgewise.core.engines import EngineKind, EngineSpec, Launch, Ran
 from edgewise.core.errors import ConfigError
+from edgewise.manage.launch import check_args
 from edgewise.manage.state import State
 
 FIRST_PORT = 8081
@@ -80,7 +81,11 @@ class Engines:
         return [spec.name for spec in self.list()]
 
     def launch(self, name: str) -> Launch:
-        return self._launcher.launch(self.get(name))
+        return self.launch_of(self.get(name))
+
+    def launch_of(self, spec: EngineSpec) -> Launch:
+        """Of an engine as it would be, on the list or not. Raises ConfigError."""
+        return self._launcher.launch(spec)
 
     def model_bytes(self, name: str, model: str) -> int:
         return self._launcher.model_bytes(self.get(name), model)
@@ -116,6 +121,7 @@ class Engines:
             raise ConfigError(f"port {spec.port} is {holder}'s", hint="--port picks another")
         if not 0 < spec.port < 1 << 16:
             raise ConfigError(f"{spec.port} is no port")
+        check_args(spec)
 
     def _write(self, spec: EngineSpec) -> None:
         values = (

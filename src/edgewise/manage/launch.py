@@ -79,7 +79,7 @@ class Launcher:
 
 def launch_of(spec: EngineSpec, settings: LaunchSettings) -> Launch:
     """Raises ConfigError for a program or model that is not there, and for arguments that are not the person's to give."""
-    _check_args(spec)
+    check_args(spec)
     match spec.kind:
         case EngineKind.EDGEWISE:
             return _edgewise(spec, settings)
@@ -97,7 +97,8 @@ def is_router(spec: EngineSpec) -> bool:
     return spec.kind is EngineKind.LLAMA and spec.model.endswith(".ini")
 
 
-def _check_args(spec: EngineSpec) -> None:
+def check_args(spec: EngineSpec) -> None:
+    """Raises ConfigError for arguments that are not the person's to give."""
     for word in spec.args:
         flag = word.partition("=")[0]
         if flag in _OURS:

@@ -17,7 +17,7 @@ import orjson
 from edgewise.core.chat import ChatEvent, Failed, Finish, PartDelta, PartEnd, PartKind, PartStart
 from edgewise.core.errors import UpstreamError
 from edgewise.core.requests import Usage
-from edgewise.protocols.reply_parser import ReplyParser, cut_off
+from edgewise.protocols.reply_parser import ReplyParser, count_in, cut_off
 
 _REASONS = {
     "stop": "stop",
@@ -40,21 +40,19 @@ def read_usage(body: Mapping[str, Any]) -> Usage | None:
     """Counts of a reply or a chunk; None where it tells none."""
     usage = body.get("usage")
     if isinstance(usage, dict):
-        prompt = usage.get("prompt_tokens_details") or {}
-        answer = usage.get("completion_tokens_details") or {}
-        cached = prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
+        cached = count_in(usage.get("prompt_tokens_details"), "cached_tokens")
         return Usage(
-            prompt_tokens=usage.get("prompt_tokens") or 0,
-            completion_tokens=usage.get("completion_tokens") or 0,
-            cached_tokens=cached or 0,
-            reasoning_tokens=answer.get("reasoning_tokens") or 0,
+            prompt_tokens=count_in(usage, "prompt_tokens"),
+            completion_tokens=count_in(usage, "completion_tokens"),
+            cached_tokens=cached or count_in(usage, "prompt_cache_hit_tokens"),
+            reasoning_tokens=count_in(usage.get("completion_tokens_details"), "reasoning_tokens"),
         )
     timings = body.get("timings")
     if isinstance(timings, dict) and "prompt_n" in timings:
-        cached = timings.get("cache_n") or 0
+        cached = count_in(timings, "cache_n")
         return Usage(
-            prompt_tokens=cached + (timings["prompt_n"] or 0),
-            completion_tokens=timings.get("predicted_n") or 0,
+            prompt_tokens=cached + count_in(timings, "prompt_n"),
+            completion_tokens=count_in(timings, "predicted_n"),
             cached_tokens=cached,
         )
     return None

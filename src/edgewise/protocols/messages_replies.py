@@ -11,7 +11,7 @@ import orjson
 from edgewise.core.chat import ChatEvent, Finish, PartDelta, PartEnd, PartKind, PartStart
 from edgewise.core.errors import OverloadedError, UpstreamError
 from edgewise.core.requests import Usage
-from edgewise.protocols.reply_parser import ReplyParser, cut_off
+from edgewise.protocols.reply_parser import ReplyParser, count_in, cut_off
 
 _REASONS = {
     "end_turn": "stop",
@@ -52,15 +52,13 @@ def _usage(fields: object, before: Usage) -> Usage:
     if not isinstance(fields, dict):
         return before
     if fields.get("input_tokens") is not None:
-        cached = fields.get("cache_read_input_tokens") or 0
-        written = fields.get("cache_creation_input_tokens") or 0
-        before = replace(
-            before, prompt_tokens=fields["input_tokens"] + cached + written, cached_tokens=cached
-        )
+        cached = count_in(fields, "cache_read_input_tokens")
+        rest = count_in(fields, "input_tokens") + count_in(fields, "cache_creation_input_tokens")
+        before = replace(before, prompt_tokens=cached + rest, cached_tokens=cached)
     if fields.get("output_tokens") is not None:
-        before = replace(before, completion_tokens=fields["output_tokens"])
+        before = replace(before, completion_tokens=count_in(fields, "output_tokens"))
     if isinstance(details := fields.get("output_tokens_details"), dict):
-        before = replace(before, reasoning_tokens=details.get("thinking_tokens") or 0)
+        before = replace(before, reasoning_tokens=count_in(details, "thinking_tokens"))
     return before
 
 

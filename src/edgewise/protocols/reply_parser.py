@@ -18,6 +18,12 @@ def cut_off() -> UpstreamError:
     return UpstreamError("The upstream's answer ended before it was complete.", code="upstream_broken")
 
 
+def count_in(fields: object, name: str) -> int:
+    """A number of tokens as an upstream tells it; 0 for whatever is none."""
+    value = fields.get(name) if isinstance(fields, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
 class ReplyParser:
     """Events of one streamed reply -> chat events. Nothing follows an end or a Failed. `model`: the name the upstream answers under."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from edgewise.core.chat import ChatEvent, Finish, PartDelta, PartEnd, PartKind, PartStart
 from edgewise.core.errors import OverloadedError, UpstreamError
 from edgewise.core.requests import Usage
-from edgewise.protocols.reply_parser import ReplyParser
+from edgewise.protocols.reply_parser import ReplyParser, count_in
 from edgewise.protocols.responses_tools import flat_name
 
 _KINDS: dict[str, PartKind] = {
@@ -43,10 +43,10 @@ def read_error(fields: object) -> UpstreamError | OverloadedError:
 def read_usage(fields: object) -> Usage:
     usage = fields if isinstance(fields, dict) else {}
     return Usage(
-        prompt_tokens=usage.get("input_tokens") or 0,
-        completion_tokens=usage.get("output_tokens") or 0,
-        cached_tokens=(usage.get("input_tokens_details") or {}).get("cached_tokens") or 0,
-        reasoning_tokens=(usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0,
+        prompt_tokens=count_in(usage, "input_tokens"),
+        completion_tokens=count_in(usage, "output_tokens"),
+        cached_tokens=count_in(usage.get("input_tokens_details"), "cached_tokens"),
+        reasoning_tokens=count_in(usage.get("output_tokens_details"), "reasoning_tokens"),
     )
 
 

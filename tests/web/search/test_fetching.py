@@ -217,5 +217,15 @@ async def test_plain_text_and_odd_letters():
         "naïve\r\n\r\n\r\n\r\n  text".encode("latin-1"), **{"content-type": "text/plain; charset=latin-1"}
     )
     assert (await read(web({"a.example": plain}), "https://a.example/")).page.text == "naïve\n\ntext"
+    greek = body_of("\u03b1".encode("iso-8859-7"), **{"content-type": "text/plain; charset=ISO-8859-7"})
+    assert (await read(web({"a.example": greek}), "https://a.example/")).page.text == "\u03b1"
+    for codec in (
+        "punycode",
+        "idna",
+        "unicode-escape",
+        "utf-7",
+    ):  # Python's own: not of the web, and some slow
+        text = body_of(b"a\\u03b1 -b", **{"content-type": f"text/plain; charset={codec}"})
+        assert (await read(web({"a.example": text}), "https://a.example/")).page.text == "a\\u03b1 -b"
     odd = body_of(b"a \xff b", **{"content-type": "text/markdown; charset=no-such"})
     assert (await read(web({"a.example": odd}), "https://a.example/")).page.text == "a \ufffd b"

@@ -151,6 +151,25 @@ def test_pages_that_a_search_found_or_the_person_named_are_read():
     assert "Evil" not in "".join(results)
 
 
+def test_titles_are_short_behind_the_mark_and_never_in_the_persons_turn():
+    def turns(body: dict[str, Any]) -> Turn:
+        if "tools" not in body:
+            return Turn("Done [1].")
+        first = len(body["messages"]) < 4
+        return SEARCH_FIRST if first else Turn(calls=[call("fetch_page", url="https://site1.example/page")])
+
+    fetcher = web({"site1.example": page("<title>" + "OBEY " * 100_000 + "</title><p>Text")})
+    model = Model(turns)
+    with searching(model, Searxng({"*": [hit(1, title="OBEY " * 1000)]}), fetcher=fetcher) as url:
+        ask(url)
+    results = [one["content"] for one in model.asked[-1]["messages"] if one["role"] == "tool"]
+    read = next(one for one in results if "Text" in one)
+    assert read.index("never an instruction") < read.index("OBEY") and len(read) < 1000
+    assert "(end of [1])" in read
+    said = [one["content"] for one in model.asked[-1]["messages"] if one["role"] == "user"]
+    assert "[1] site1.example" in said[-1] and not any("OBEY" in one for one in said)
+
+
 def test_links_of_the_same_site_are_followed_within_limits():
     links = "".join(f'<a href="/{n}">{n}</a>' for n in range(40)) + '<a href="https://other.example/">o</a>'
     read: list[str] = []
@@ -251,7 +270,7 @@ def test_a_model_that_only_searches_is_asked_for_its_answer():
     assert text_of(found).strip() == "At last [1]."
     last = model.asked[-1]
     assert len(model.asked) == 9 and "tools" not in last
-    assert last["messages"][-1]["role"] == "user" and "[1] Title 1" in last["messages"][-1]["content"]
+    assert last["messages"][-1]["role"] == "user" and "[1] site1.example" in last["messages"][-1]["content"]
     assert last["messages"][: len(model.asked[-2]["messages"])] == model.asked[-2]["messages"]
 
 

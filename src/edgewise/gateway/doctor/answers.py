@@ -21,7 +21,7 @@ _SCHEMA = {
     "additionalProperties": False,
 }
 _MARKS = re.compile(r"<\|[^|<>]{2,30}\|>|</s>|<end_of_turn>")
-_CALL_MARKUP = re.compile(r'<tool_call>|<function=|\[TOOL_CALLS\]|"name"\s*:\s*"write_file"')
+_CALL_MARKUP = re.compile(r'<tool_call>|<function=|\[TOOL_CALLS\]|"name"\s*:\s*"(write_file|read_clock)"')
 _CALL_TOKENS = 96
 _OTHER = {"type": "function", "function": {"name": "read_clock", "description": "Tells the time.", "parameters": {"type": "object", "properties": {}}}}  # fmt: skip
 
@@ -35,22 +35,35 @@ def _names(answer: Answer) -> list[str]:
     return [(call.get("function") or {}).get("name") or "" for call in answer.calls]
 
 
+def _finish_of(body: dict[str, Any]) -> Any:
+    """Of the first choice of an answer or a chunk."""
+    choices = body.get("choices") or [{}]
+    return choices[0].get("finish_reason")
+
+
 def _is_cut(answer: Answer) -> bool:
-    return bool(answer.body.get("choices")) and answer.body["choices"][0].get("finish_reason") == "length"
+    return bool(_finish_of(answer.body) == "length")
 
 
 async def required(patient: Patient) -> Finding:
-    """Asked for something no tool is needed for, with a call required."""
-    answer = await patient.chat(_GREET, tools=[WRITE], tool_choice="required", max_tokens=_CALL_TOKENS)
-    if not answer.ok:
-        return found(Fault.CHOICE_REFUSED, f"{answer.status} {answer.error}")
-    if answer.calls:
-        return passed()
-    if _CALL_MARKUP.search(answer.text):
-        return passed("the call came as text")
-    if _is_cut(answer) and not answer.text.strip():
-        return not_measured("the answer was cut before it said anything")
-    return found(Fault.REQUIRED_CHOICE, f"answered in text: {answer.text[:60]!r}")
+    """A call where the model makes none of its own accord: one that it would make anyhow shows nothing."""
+    for ask, tool in (
+        (_GREET, WRITE),
+        ("Hello!", _OTHER),
+        ("What is two and two? Only say the number.", _OTHER),
+    ):
+        answer = await patient.chat(ask, tools=[tool], tool_choice="required", max_tokens=_CALL_TOKENS)
+        if not answer.ok:
+            return found(Fault.CHOICE_REFUSED, f"{answer.status} {answer.error}")
+        written = bool(_CALL_MARKUP.search(answer.text))
+        if not (answer.calls or written):
+            if _is_cut(answer) and not answer.text.strip():
+                return not_measured("the answer was cut before it said anything")
+            return found(Fault.REQUIRED_CHOICE, f"answered in text: {answer.text[:60]!r}")
+        free = await patient.chat(ask, tools=[tool], max_tokens=_CALL_TOKENS)
+        if free.ok and not free.calls and not _CALL_MARKUP.search(free.text):
+            return passed("the call came as text" if written else "")
+    return not_measured("the model calls whether it must or not")
 
 
 async def named(patient: Patient) -> Finding:
@@ -85,6 +98,10 @@ async def free_call(patient: Patient) -> Finding:
         whole = isinstance(json.loads(arguments or ""), dict)
     except (TypeError, ValueError):
         whole = False
+    if not all(isinstance(call.get("id"), str) and call["id"] for call in answer.calls):
+        return found(Fault.CALL_IDS, f"a call has the id {answer.calls[0].get('id')!r}")
+    if _finish_of(answer.body) == "stop":
+        return found(Fault.FINISH_REASON, "an answer with a call ends in stop")
     if whole or _is_cut(answer):
         return passed()
     return found(Fault.LEAKED_TOOL_MARKUP, f"arguments that are no JSON object: {str(arguments)[:60]!r}")
@@ -122,6 +139,8 @@ async def call_stream(patient: Patient) -> Finding:
         return found(
             Fault.CALL_INDICES, f"indices {sorted(map(str, indices))}, ids for {sorted(map(str, heads))}"
         )
+    if "stop" in map(_finish_of, streamed.events):
+        return found(Fault.FINISH_REASON, "a stream with a call ends in stop")
     return passed()
 
 
@@ -148,11 +167,23 @@ async def stops(patient: Patient) -> Finding:
     return found(Fault.STOP_STRINGS, f"stop {stop!r} gave {again.text[:60]!r} instead of {expected[:60]!r}")
 
 
+async def stream_end(patient: Patient) -> Finding:
+    streamed = await patient.stream(Api.CHAT.value, patient.chat_body("Say only: yes", max_tokens=8))
+    if not streamed.ok:
+        return not_measured(f"{streamed.status} {streamed.error[:100]}")
+    return passed() if streamed.done else found(Fault.END_MARK, "no [DONE] comes")
+
+
 async def leaked_marks(patient: Patient) -> Finding:
+    """In one piece and streamed."""
     answer = await patient.chat("Say only: yes", max_tokens=24)
     if not answer.ok:
         return not_measured(f"{answer.status} {answer.error}")
-    if marks := _MARKS.findall(answer.text):
+    streamed = await patient.stream(Api.CHAT.value, patient.chat_body("Say only: yes", max_tokens=24))
+    deltas = [choice.get("delta") or {} for event in streamed.events for choice in event.get("choices") or ()]
+    if marks := _MARKS.findall(answer.text) or _MARKS.findall(
+        "".join(d.get("content") or "" for d in deltas)
+    ):
         return found(Fault.LEAKED_END_TOKENS, f"in the text: {', '.join(marks[:3])}")
     return passed()
 
@@ -217,10 +248,11 @@ PROBES = (
     Probe("required", "tool_choice required is enforced", (Fault.REQUIRED_CHOICE, Fault.CHOICE_REFUSED), required, with_tools=True),
     Probe("named", "a named tool is called", (Fault.NAMED_CHOICE, Fault.CHOICE_REFUSED), named),
     Probe("none", "tool_choice none is heeded", (Fault.NONE_CHOICE,), none),
-    Probe("calls", "calls come as calls", (Fault.LEAKED_TOOL_MARKUP,), free_call, with_tools=True),
+    Probe("calls", "calls come as calls, with ids and their own reason to end", (Fault.LEAKED_TOOL_MARKUP, Fault.CALL_IDS, Fault.FINISH_REASON), free_call, with_tools=True),
     Probe("parallel", "parallel_tool_calls false is heeded", (Fault.PARALLEL_CALLS,), parallel, with_tools=True),
-    Probe("streamed calls", "streamed calls have indices and ids", (Fault.CALL_INDICES,), call_stream, with_tools=True),
+    Probe("streamed calls", "streamed calls have indices and ids", (Fault.CALL_INDICES, Fault.FINISH_REASON), call_stream, with_tools=True),
     Probe("stream usage", "include_usage gives usage", (Fault.STREAM_USAGE,), stream_usage),
+    Probe("stream end", "streams end with [DONE]", (Fault.END_MARK,), stream_end),
     Probe("stops", "stop strings end the answer and are no part of it", (Fault.STOP_STRINGS,), stops),
     Probe("clean text", "no end marks in the text", (Fault.LEAKED_END_TOKENS,), leaked_marks),
     Probe("thinking", "off unless asked for, and in a field of its own", (Fault.THINKING_SWITCH, Fault.ALWAYS_THINKS, Fault.REASONING_FIELD), thinking),

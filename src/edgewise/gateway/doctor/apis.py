@@ -61,6 +61,9 @@ async def responses(patient: Patient) -> Finding:
         return found(Fault.RESPONSE_EVENTS, f"its events are {', '.join(kinds[:3])} ...")
     if any("sequence_number" not in event for event in streamed.events):
         return found(Fault.RESPONSE_EVENTS, "events have no sequence_number")
+    numbers = [event["sequence_number"] for event in streamed.events]
+    if any(not isinstance(number, int) for number in numbers) or numbers != sorted(set(numbers)):
+        return found(Fault.RESPONSE_EVENTS, f"sequence numbers do not rise: {numbers[:4]}")
     return passed()
 
 

@@ -28,6 +28,11 @@ PROBES: tuple[Probe, ...] = (
 )
 
 
+_LATE = not_measured("no answer in time")
+_MAX_LATE = 2
+_FAILED = "the connection failed"
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One probe's outcome."""
@@ -108,6 +113,7 @@ def _chosen(only: Sequence[str]) -> tuple[Probe, ...]:
 async def _rows(chosen: Sequence[Probe], patient: Patient) -> AsyncIterator[Row]:
     """Each probe's row. What others rest on is asked in any case, and shown if it is wanted or wrong."""
     no_chat = no_tools = ""
+    num_late = 0
     for probe in PROBES:
         basic = probe is basics.CHAT or (probe is basics.TOOLS and any(one.with_tools for one in chosen))
         if probe not in chosen and not basic:
@@ -116,6 +122,12 @@ async def _rows(chosen: Sequence[Probe], patient: Patient) -> AsyncIterator[Row]
             finding = not_measured(no_chat or no_tools)
         else:
             finding = await _run(probe, patient)
+            num_late += finding is _LATE
+            if num_late >= _MAX_LATE:
+                no_chat = f"not asked: {num_late} requests before it were not answered in time"
+            elif probe is not basics.CHAT and _is_grave(finding) and not await _still_there(patient):
+                no_chat = "the server stopped answering"
+                finding = not_measured(no_chat)
         bad = finding.verdict is Verdict.BROKEN
         if probe is basics.CHAT and bad:
             no_chat = "a plain chat is not answered"
@@ -150,13 +162,23 @@ def _card(profile: Profile, model: str | None) -> ModelCard:
     return loaded[0]
 
 
+def _is_grave(finding: Finding) -> bool:
+    return bool(finding.faults) or finding.note.startswith(_FAILED)
+
+
+async def _still_there(patient: Patient) -> bool:
+    """Whether a plain chat is answered: what a server says that is about to end, or has, is no fault of its own."""
+    finding = await _run(basics.CHAT, patient)
+    return finding is _LATE or (finding.measured and not finding.faults)
+
+
 async def _run(probe: Probe, patient: Patient) -> Finding:
     try:
         return await probe.run(patient)
     except httpx.TimeoutException:
-        return not_measured("no answer in time")
+        return _LATE
     except httpx.HTTPError as error:
-        return not_measured(f"the connection failed: {error or type(error).__name__}")
+        return not_measured(f"{_FAILED}: {error or type(error).__name__}")
 
 
 def _profile(learned: Profile, rows: Sequence[Row]) -> Profile:

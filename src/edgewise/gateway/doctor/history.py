@@ -22,12 +22,13 @@ WRITE = {
     },
 }
 _ARGUMENTS = {"path": "fizz.py", "content": "for i in range(1, 16):\n    print(i)\n"}
-_SYSTEM = {"role": "system", "content": "Answer in one word."}
+_SYSTEM = {"role": "system", "content": " ".join(["Answer in one word, whatever you are asked."] * 8)}
+"""Longer than what a template says of its own accord where nobody else does."""
 _USER = {"role": "user", "content": "What is the capital of France?"}
 
 
 async def arguments(patient: Patient) -> Finding:
-    """The same history twice, its call's arguments as text and as an object: the prompts must cost the same."""
+    """The same history twice, its call's arguments as text and as an object: the prompts must cost the same, and longer ones more."""
     as_text, as_object = [
         await patient.chat(past_call(given), tools=[WRITE], max_tokens=1)
         for given in (json.dumps(_ARGUMENTS), _ARGUMENTS)
@@ -46,6 +47,10 @@ async def arguments(patient: Patient) -> Finding:
         return found(Fault.STRING_ARGUMENTS, counts)
     if other < text:
         return found(Fault.OBJECT_ARGUMENTS, counts)
+    more = {**_ARGUMENTS, "content": _ARGUMENTS["content"] * 4}
+    longer = await patient.chat(past_call(json.dumps(more)), tools=[WRITE], max_tokens=1)
+    if longer.ok and longer.prompt_tokens is not None and longer.prompt_tokens <= text:
+        return found(Fault.LOST_ARGUMENTS, f"{counts}, and {longer.prompt_tokens} with longer ones")
     return passed(counts)
 
 
@@ -59,23 +64,33 @@ def past_call(given: Any) -> list[dict[str, Any]]:
 
 
 async def late_system(patient: Patient) -> Finding:
-    return await _taken(
-        patient, [_USER, {"role": "assistant", "content": "Paris"}, _SYSTEM, _USER], Fault.LATE_SYSTEM
-    )
+    turns = [_USER, {"role": "assistant", "content": "Paris"}, _USER]
+    return await _read(patient, turns, 2, _SYSTEM, Fault.LATE_SYSTEM)
 
 
 async def several_system(patient: Patient) -> Finding:
-    second = {"role": "system", "content": "Never explain."}
-    return await _taken(patient, [_SYSTEM, second, _USER], Fault.SEVERAL_SYSTEM)
+    second = {**_SYSTEM, "content": "Never explain anything to anybody."}
+    return await _read(patient, [_SYSTEM, _USER], 1, second, Fault.SEVERAL_SYSTEM)
 
 
 async def developer(patient: Patient) -> Finding:
-    return await _taken(patient, [{**_SYSTEM, "role": "developer"}, _USER], Fault.DEVELOPER_ROLE)
+    return await _read(patient, [_USER], 0, {**_SYSTEM, "role": "developer"}, Fault.DEVELOPER_ROLE)
 
 
-async def _taken(patient: Patient, messages: list[dict[str, Any]], fault: Fault) -> Finding:
-    answer = await patient.chat(messages, max_tokens=1)
-    return passed() if answer.ok else found(fault, _said(answer))
+async def _read(
+    patient: Patient, turns: list[dict[str, Any]], place: int, more: dict[str, Any], fault: Fault
+) -> Finding:
+    """Whether one more message at a place is taken, and makes the prompt longer: one that is dropped without a word is worse than refused."""
+    whole = await patient.chat([*turns[:place], more, *turns[place:]], max_tokens=1)
+    if not whole.ok:
+        return found(fault, _said(whole))
+    without = await patient.chat(turns, max_tokens=1)
+    counts = whole.prompt_tokens, without.prompt_tokens
+    if counts[0] is None or counts[1] is None or not without.ok:
+        return passed("taken; whether it was read, prompt_tokens do not tell")
+    if counts[0] <= counts[1]:
+        return found(fault, f"dropped: {counts[0]} tokens with it, {counts[1]} without")
+    return passed()
 
 
 def _said(answer: Answer) -> str:
@@ -83,8 +98,8 @@ def _said(answer: Answer) -> str:
 
 
 PROBES = (
-    Probe("arguments", "past calls keep their arguments, as text or object", (Fault.STRING_ARGUMENTS, Fault.OBJECT_ARGUMENTS), arguments, with_tools=True),
-    Probe("late system", "a system message may come late", (Fault.LATE_SYSTEM,), late_system),
-    Probe("several system", "there may be several system messages", (Fault.SEVERAL_SYSTEM,), several_system),
-    Probe("developer", "the role developer is known", (Fault.DEVELOPER_ROLE,), developer),
+    Probe("arguments", "past calls keep their arguments, as text or object", (Fault.STRING_ARGUMENTS, Fault.OBJECT_ARGUMENTS, Fault.LOST_ARGUMENTS), arguments, with_tools=True),
+    Probe("late system", "a system message may come late, and is read", (Fault.LATE_SYSTEM,), late_system),
+    Probe("several system", "there may be several system messages, all read", (Fault.SEVERAL_SYSTEM,), several_system),
+    Probe("developer", "the role developer is known, and read", (Fault.DEVELOPER_ROLE,), developer),
 )  # fmt: skip

@@ -21,6 +21,8 @@ UNCURED = frozenset(
     (
         Fault.NO_CHAT,
         Fault.TOOLS_REFUSED,
+        Fault.LOST_ARGUMENTS,
+        Fault.LIMIT_IGNORED,
         Fault.OVERFLOW,
         Fault.NO_CANCEL,
         Fault.NO_PREFIX_CACHE,

@@ -9,6 +9,8 @@ from edgewise.gateway.doctor.probe import Finding, Probe, found, not_measured, p
 from edgewise.gateway.profile import Api, Fault
 
 _HUGE = 100_000
+_FEW = 4
+_LONGEST_TOKEN_CHARS = 24
 _MAX_SENT_TOKENS = 200_000
 _UNKNOWN = {"user": "doctor", "store": False, "x_not_a_field": 1}
 _OVERFLOW = re.compile(r"context|too long|exceed|maximum.*tokens|too large", re.IGNORECASE)
@@ -29,11 +31,17 @@ async def model_name(patient: Patient) -> Finding:
 
 
 async def max_tokens(patient: Patient) -> Finding:
-    """A limit beyond the window: coding tools send such limits. The answer is cut off at its first event."""
+    """A limit beyond the window, as coding tools send it (the answer is cut off at its first event); and one that an answer would pass."""
     streamed = await patient.stream(
         Api.CHAT.value, patient.chat_body("Say yes.", max_tokens=_HUGE), stop_after=1
     )
-    return passed() if streamed.ok else found(Fault.MAX_TOKENS, streamed.error[:200])
+    if not streamed.ok:
+        return found(Fault.MAX_TOKENS, streamed.error[:200])
+    short = await patient.chat("Count from one to thirty in words.", max_tokens=_FEW)
+    said = (short.body.get("usage") or {}).get("completion_tokens")
+    if short.ok and ((said or 0) > _FEW or len(short.text) > _FEW * _LONGEST_TOKEN_CHARS):
+        return found(Fault.LIMIT_IGNORED, f"{said} tokens where {_FEW} were the limit: {short.text[:40]!r}")
+    return passed()
 
 
 async def error_shape(patient: Patient) -> Finding:
@@ -76,7 +84,12 @@ async def auth(patient: Patient) -> Finding:
 PROBES = (
     Probe("unknown fields", "unknown fields are ignored", (Fault.UNKNOWN_FIELDS,), unknown_fields),
     Probe("model name", "any model name is answered", (Fault.MODEL_NAME,), model_name),
-    Probe("max tokens", "a limit above the window is clamped", (Fault.MAX_TOKENS,), max_tokens),
+    Probe(
+        "max tokens",
+        "a limit above the window is clamped, and limits are kept to",
+        (Fault.MAX_TOKENS, Fault.LIMIT_IGNORED),
+        max_tokens,
+    ),
     Probe("error shape", "bad input is a 400 with a message", (Fault.ERROR_SHAPE,), error_shape),
     Probe("overflow", "a prompt too long is refused clearly", (Fault.OVERFLOW,), overflow),
     Probe("auth", "a wrong key is refused", (Fault.OPEN_DOOR,), auth),

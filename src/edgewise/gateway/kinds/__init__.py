@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Any, assert_never
 
-from edgewise.gateway.asking import Ask
+from edgewise.gateway.asking import Ask, object_of
 from edgewise.gateway.kinds.edge_llm import EdgeLlm
 from edgewise.gateway.kinds.edgewise import Edgewise
 from edgewise.gateway.kinds.kind import Facts, UpstreamKind
 from edgewise.gateway.kinds.llama import Llama
 from edgewise.gateway.kinds.openai import OpenAi
 from edgewise.gateway.kinds.vllm import Vllm
+from edgewise.gateway.parts import BrokenReplyError
 from edgewise.gateway.profile import Kind
 
 __all__ = ["Facts", "UpstreamKind", "detect", "kind_of"]
@@ -32,6 +33,8 @@ def kind_of(kind: Kind) -> UpstreamKind:
             assert_never(kind)
 
 
+_NOT_READY = (429, 500, 502, 503, 504)
+
 _OWNERS = {
     "edgewise": Kind.EDGEWISE,
     "llamacpp": Kind.LLAMA,
@@ -41,10 +44,14 @@ _OWNERS = {
 """Who owns a model, by the word its list of models has for that."""
 
 
-async def detect(ask: Ask) -> Kind:
-    """Which kind an upstream is: by its list of models, and where that is empty by paths that only one kind has."""
-    models = await ask.get_object("/v1/models")
-    cards = models.get("data")
+async def detect(ask: Ask) -> tuple[Kind, bool]:
+    """Which kind an upstream is, by its list of models and by paths that only one kind has; and whether its answers say so.
+
+    They do not where it refuses them or says something else: then the kind is only what it may be taken for meanwhile. Raises
+    BrokenReplyError while it is not ready: a server that still loads its model answers 503.
+    """
+    models = await _told(ask, "/v1/models")
+    cards = models.get("data") if models else None
     owners = (
         {card.get("owned_by") for card in cards if isinstance(card, dict)}
         if isinstance(cards, list)
@@ -52,9 +59,19 @@ async def detect(ask: Ask) -> Kind:
     )
     for owner, kind in _OWNERS.items():
         if owner in owners:
-            return kind
-    props = await ask.get_object("/props")
+            return kind, True
+    props = await _told(ask, "/props") or {}
     if "build_info" in props or props.get("role") == "router":
-        return Kind.LLAMA
-    health = await ask.get_object("/health")
-    return Kind.EDGE_LLM if isinstance(health.get("capabilities"), dict) else Kind.OPENAI
+        return Kind.LLAMA, True
+    health = await _told(ask, "/health") or {}
+    if isinstance(health.get("capabilities"), dict):
+        return Kind.EDGE_LLM, True
+    return Kind.OPENAI, isinstance(cards, list)
+
+
+async def _told(ask: Ask, path: str) -> dict[str, Any] | None:
+    """The object a path answers; None for any other answer. Raises BrokenReplyError for a server that is not ready."""
+    status, body = await ask.send("GET", path)
+    if status in _NOT_READY:
+        raise BrokenReplyError(f"{path} answers {status}")
+    return object_of(body) if status == 200 else None

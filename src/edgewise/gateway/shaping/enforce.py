@@ -45,12 +45,15 @@ class Enforcement:
         return changed
 
     async def enforce(self, body: Body, first: list[ChatEvent], ask: Ask) -> list[ChatEvent]:
-        """The first answer that has the call, `first` among them. An answer that failed, or was cut by its limit, is the answer.
+        """The first answer that has the call, `first` among them. An answer that failed is the answer, and so is the last one if its
+        limit cut it: it says so itself.
 
         Raises HttpError 502 where the upstream does not call after `MAX_ATTEMPTS` answers, and what `ask` raises.
         """
         events, attempt = first, 1
-        while not (self.is_met(events) or _is_over(events)):
+        while not (self.is_met(events) or _ended(events, but=("stop", "tool_calls", "length"))):
+            if attempt >= MAX_ATTEMPTS and _ended(events, but=("stop", "tool_calls")):
+                return events
             if attempt >= MAX_ATTEMPTS:
                 raise HttpError(
                     502,
@@ -80,10 +83,10 @@ def _text_of(events: Sequence[ChatEvent]) -> list[str]:
     return texts
 
 
-def _is_over(events: Sequence[ChatEvent]) -> bool:
+def _ended(events: Sequence[ChatEvent], *, but: Sequence[str]) -> bool:
+    """Whether an answer failed, or ended for a reason that is none of these."""
     return any(
-        isinstance(one, Failed) or (isinstance(one, Finish) and one.reason not in ("stop", "tool_calls"))
-        for one in events
+        isinstance(one, Failed) or (isinstance(one, Finish) and one.reason not in but) for one in events
     )
 
 

@@ -18,9 +18,9 @@ from edgewise.core.chat import (
     ToolDefinition,
 )
 from edgewise.core.requests import Usage
-from edgewise.gateway.profile import Api, Fault, Profile
+from edgewise.gateway.profile import Fault, Profile
 from edgewise.gateway.shaping.arguments import Arguments
-from edgewise.gateway.shaping.choices import UNENFORCED, can_bind
+from edgewise.gateway.shaping.choices import UNENFORCED
 from edgewise.gateway.shaping.stops import StopStrings
 
 _CALLS = ("tool_call", "custom_call")
@@ -29,13 +29,14 @@ _CHARS_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class Repairs:
-    """What is to be done for one request."""
+    """What is to be done for one request. `asked_for`: a call is required, and the upstream may answer otherwise or in plain JSON."""
 
     tools: Sequence[ToolDefinition] = ()
     stops: Sequence[str] = ()
     end_marks: bool = False
     leaked_calls: bool = False
     bare_calls: bool = False
+    asked_for: bool = False
     reasoning_in_text: bool = False
     one_call: bool = False
     estimate_usage: bool = False
@@ -48,8 +49,7 @@ class Repairs:
         names = choice.names
         offered = [tool for tool in chat.tools if names is None or tool.name in names]
         callable_tools = [] if choice.mode == "none" else offered
-        unenforced = not UNENFORCED.isdisjoint(faults)
-        bound = choice.mode == "required" and unenforced and can_bind(profile, Api.CHAT)
+        asked_for = choice.mode == "required" and not UNENFORCED.isdisjoint(faults)
         leaked = Fault.LEAKED_TOOL_MARKUP in faults and bool(callable_tools)
         stops = chat.sampling.get("stop") or ()
         return cls(
@@ -57,7 +57,8 @@ class Repairs:
             stops=([stops] if isinstance(stops, str) else stops) if Fault.STOP_STRINGS in faults else (),
             end_marks=Fault.LEAKED_END_TOKENS in faults,
             leaked_calls=leaked,
-            bare_calls=(leaked and chat.output_format is None) or bound,
+            bare_calls=(leaked and chat.output_format is None) or asked_for,
+            asked_for=asked_for,
             reasoning_in_text=Fault.REASONING_FIELD in faults,
             one_call=bool(chat.tools) and (not choice.parallel or choice.named),
             estimate_usage=Fault.STREAM_USAGE in faults,
@@ -194,6 +195,8 @@ class Outgoing:
             self.count("stop-strings")
         if reason in ("stop", "tool_calls"):
             reason = self._reason(reason)
+        elif reason == "length" and self._repairs.asked_for and self._num_calls:
+            reason = self._reason("tool_calls")  # what was cut is only what the model went on to say
         if reason != event.reason:
             self.count("finish-reason")
         return [Finish(self._number, reason, self._usage(event.usage), matched)]

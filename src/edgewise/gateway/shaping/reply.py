@@ -28,7 +28,15 @@ from edgewise.gateway.shaping.outgoing import Outgoing, Repairs
 from edgewise.gateway.shaping.step import Body
 
 _ALWAYS = frozenset((Fault.LEAKED_END_TOKENS, Fault.REASONING_FIELD))
-_WITH_TOOLS = frozenset((Fault.LEAKED_TOOL_MARKUP, Fault.CALL_INDICES))
+_WITH_TOOLS = frozenset((Fault.LEAKED_TOOL_MARKUP, Fault.CALL_IDS, Fault.CALL_INDICES, Fault.FINISH_REASON))
+
+
+def loses_schema(profile: Profile, api: Api, body: Body) -> bool:
+    """Whether an answer's schema would be ignored: servers that are not ours know none on Anthropic's API, and do on the other."""
+    if api is not Api.MESSAGES or profile.kind is Kind.EDGEWISE or Api.CHAT not in profile.apis:
+        return False
+    output = body.get("output_config")
+    return bool(body.get("output_format") or (isinstance(output, dict) and output.get("format")))
 
 
 def touches_reply(profile: Profile, api: Api, body: Body) -> bool:

@@ -5,8 +5,10 @@ connected to exactly as checked; every redirect looked at anew; bounded in time,
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import ipaddress
+import re
 import socket
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,6 +23,11 @@ from edgewise.web.search.page_text import Page, read_html, tidy
 from edgewise.web.search.sources import host_of
 
 _KINDS = ("text/html", "application/xhtml+xml", "text/plain", "text/markdown")
+_CHARSETS = re.compile(
+    r"utf-8|utf-16(-[lb]e)?|ascii|iso8859-\d+|cp(125\d|866|874|932|936|949|950)|koi8-[ru]|gb2312|gbk|gb18030|big5|big5hkscs"
+    r"|shift_jis|euc_jp|euc_kr|iso2022_jp|mac-roman|mac-cyrillic|tis-620"
+)
+"""Those of pages, by their codecs' names. Some of Python's others take time in the square of a text's length."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
@@ -106,15 +113,20 @@ class Fetcher:
             body += piece
             if len(body) > self._limits.page_bytes:
                 raise FetchError(f"{url} is larger than {self._limits.page_bytes >> 20} MiB")
-        try:
-            text = body.decode(response.charset_encoding or "utf-8", errors="replace")
-        except LookupError:
-            text = body.decode("utf-8", errors="replace")
-        if kind in ("text/plain", "text/markdown"):
-            return Page("", await asyncio.to_thread(tidy, text))
+        charset = response.charset_encoding or ""
+        # 2 MiB take a second: others are served meanwhile
         return await asyncio.to_thread(
-            read_html, text, url
-        )  # 2 MiB take a second: others are served meanwhile
+            _read, body, charset, url, plain=kind in ("text/plain", "text/markdown")
+        )
+
+
+def _read(body: bytes, charset: str, url: str, *, plain: bool) -> Page:
+    try:
+        known = _CHARSETS.fullmatch(codecs.lookup(charset).name) is not None
+    except (LookupError, ValueError):
+        known = False
+    text = body.decode(charset if known else "utf-8", errors="replace")
+    return Page("", tidy(text)) if plain else read_html(text, url)
 
 
 class _Kept(httpx.AsyncBaseTransport):

@@ -173,7 +173,7 @@ class Loop:
 
     def _ask_again(self) -> dict[str, Any]:
         """The last turn of a round without tools: what was found, and what is wanted. At the end, so that all before it stays cached."""
-        listed = self._research.sources.listed(self._limits.sources)
+        listed = self._research.sources.hosts_listed(self._limits.sources)
         return {"role": "user", "content": f"{_ASK_AGAIN}\n\nSources:\n{listed or '(none was found)'}"}
 
 

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 _CITED = re.compile(r"\[(\d{1,3}(?:, ?\d{1,3})*)\](?!\()")
 
+_TITLE_CHARS = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -42,7 +44,7 @@ class Sources:
     def add(self, title: str, url: str) -> Source:
         known = self._by_url.get(url)
         if known is None:
-            known = self._by_url[url] = Source(len(self._by_url) + 1, title or url, url)
+            known = self._by_url[url] = Source(len(self._by_url) + 1, (title or url)[:_TITLE_CHARS], url)
             self.hosts.add(host_of(url))
         return known
 
@@ -53,8 +55,12 @@ class Sources:
         return len(self._by_url)
 
     def listed(self, most: int) -> str:
-        """For the model: a line each."""
+        """For people: a line each."""
         return "\n".join(f"[{one.n}] {one.title} - {one.url}" for one in list(self._by_url.values())[:most])
+
+    def hosts_listed(self, most: int) -> str:
+        """For the model, where it stands in the person's own turn: nobody else's words belong there, so no titles."""
+        return "\n".join(f"[{one.n}] {one.domain}" for one in list(self._by_url.values())[:most])
 
     def event(self, text: str) -> dict[str, Any]:
         """For the page: each one, and whether the text cites it."""

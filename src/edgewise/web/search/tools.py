@@ -198,4 +198,5 @@ class Research:
         self.emit({"type": "read", **read})
         cut = "" if len(page.text) <= most else f"\n(cut after {most} of {len(page.text)} characters)"
         text = page.text[:most] or "(the page has no text)"
-        return f"[{source.n}] {source.title}\n{fetched.url}\n{_UNTRUSTED}\n\n{text}{cut}", page.links
+        end = f"(end of [{source.n}])"
+        return f"{_UNTRUSTED}\n\n[{source.n}] {source.title}\n{fetched.url}\n\n{text}{cut}\n{end}", page.links

@@ -54,7 +54,7 @@ export async function* streamAnswer(body, { key, web, signal }) {
   for await (const data of eventData(response.body)) {
     if (data === "[DONE]") return;
     const event = JSON.parse(data);
-    if (event.error) throw errorOf(event.error, 0);
+    if (event.error) throw errorOf(asError(event.error), 0);
     yield event;
   }
   throw new ServerError("The answer broke off: the connection was lost.");
@@ -91,7 +91,12 @@ async function refusal(response) {
   } catch {
     // a proxy's page, or nothing
   }
-  return errorOf(typeof error === "string" ? { message: error } : error, response.status, pause);
+  return errorOf(asError(error), response.status, pause);
+}
+
+/** Some servers write an error as its message alone. */
+function asError(error) {
+  return typeof error === "string" ? { message: error } : error;
 }
 
 function errorOf({ message = "", code = null }, status, pause = null) {

@@ -1,6 +1,7 @@
 // What characters mean inside a line, before anything is shown: runs of emphasis, brackets, where an address ends.
 
 export const PUNCTUATION = /[\p{P}\p{S}]/u;
+const MAX_PARENTHESES = 32; // inside each other, in one address: a text of openings alone must not be walked again for each
 
 export function matches(opener, closer) {
   if (opener.character !== closer.character) return false;
@@ -48,7 +49,7 @@ export function closingParenthesis(text, start) {
   for (let at = start; at < Math.min(text.length, start + 4096); at += 1) {
     if (text[at] === "\n") return -1;
     if (text[at] === "\\") at += 1;
-    else if (text[at] === "(") depth += 1;
+    else if (text[at] === "(" && ++depth > MAX_PARENTHESES) return -1;
     else if (text[at] === ")" && --depth === 0) return at;
   }
   return -1;
@@ -57,10 +58,11 @@ export function closingParenthesis(text, start) {
 /** An address without the punctuation of the sentence it stands in. */
 export function withoutTail(text) {
   let end = text.length;
+  const opened = text.indexOf("(");
   for (;;) {
     const last = text[end - 1];
     if (/[.,:;!?*_~\]]/.test(last)) end -= 1;
-    else if (last === ")" && !text.slice(0, end).includes("(")) end -= 1;
+    else if (last === ")" && (opened < 0 || opened >= end)) end -= 1;
     else return text.slice(0, end);
   }
 }

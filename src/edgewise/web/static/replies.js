@@ -3,6 +3,7 @@
 import { ServerError, streamAnswer } from "./api.js";
 import { pathTo, requestMessages } from "./chats.js";
 
+const MAX_CALLS = 64; // in one answer
 const MEASURABLE_S = 0.05; // what came in one burst has no rate
 
 /** What is asked of the server for an answer to `message`. */
@@ -91,6 +92,7 @@ export class Reply {
   }
 
   takeCall({ index = 0, function: called = {} }) {
+    if (!Number.isInteger(index) || index < 0 || index >= MAX_CALLS) return;
     const call = (this.message.calls[index] ??= { name: "", arguments: "" });
     call.name += called.name ?? "";
     call.arguments += called.arguments ?? "";
