@@ -170,6 +170,16 @@ def test_a_server_that_answers_questions_but_no_requests_is_left_alone_for_a_whi
         assert gateway.state("a").answers, "it does answer"
 
 
+def test_an_upstream_that_restarts_is_waited_for_by_every_request():
+    with scripted(chat_server("m")) as server, running(config_of(("a", server.url))) as gateway:
+        assert gateway.ask().status_code == 200
+        for known_s in (0.0, 0.5):  # before its death is noticed, and after
+            server.kill()
+            time.sleep(known_s)
+            threading.Timer(0.4, server.start).start()
+            assert [gateway.ask().status_code for _ in range(4)] == [200] * 4
+
+
 def test_reading_the_configuration_again_keeps_streams_and_what_is_known():
     go_on = threading.Event()
 

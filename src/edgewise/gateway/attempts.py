@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -67,23 +66,23 @@ class Attempts:
     async def begin(self, call: Call) -> Begun:
         """The first answer of an upstream, whatever its status; a busy one's only where nobody else is left.
 
-        Raises HttpError 502 where no upstream could be reached, and what routing, queueing and shaping raise.
+        Where nobody answers now, somebody may in a moment: for `retry_for_s` they are looked for again. Raises HttpError 502 where no upstream could be reached, and what routing, queueing and shaping raise.
         """
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self._options.retry_for_s
         pauses = _pauses()
-        routes = self._routes(call)
+        routes: list[Route] = []
         while True:
-            begun = await self._try_each(call, routes)
-            if begun is not None:
+            try:
+                routes = self._routes(call)
+            except OverloadedError:  # nobody is known to be back: those of before, if any, are asked again
+                if not routes and loop.time() >= give_up_s:
+                    raise
+            if routes and (begun := await self._try_each(call, routes)) is not None:
                 return begun
-            if loop.time() >= give_up_s:
+            if routes and loop.time() >= give_up_s:
                 raise _unreachable(routes)
             await asyncio.sleep(next(pauses))
-            with contextlib.suppress(
-                OverloadedError
-            ):  # nobody is known to be back: those of before are asked again
-                routes = self._routes(call)
 
     def _routes(self, call: Call) -> list[Route]:
         """Those with a free place first, else as routing has them."""

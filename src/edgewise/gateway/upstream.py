@@ -129,7 +129,10 @@ class Upstream:
             self._in_flight -= 1
 
     def succeeded(self) -> None:
+        """A request was answered. Whoever is not known to be back yet, is."""
         self.breaker.record(True)
+        if not self.answers and self.known:
+            self.answers, self.trouble = True, ""
 
     def failed(self) -> None:
         self.breaker.record(False)
