@@ -35,7 +35,7 @@ def command(
     max_body_mb: Annotated[int, typer.Option(min=1, help="largest request body, MiB")] = 32,
     max_stored_responses: Annotated[int, typer.Option(min=0, help="answers of /v1/responses kept for requests that ask for it")] = 1000,
     cors_origin: Annotated[list[str] | None, typer.Option(help="allow this origin (repeatable); none by default")] = None,
-    allowed_host: Annotated[list[str] | None, typer.Option(help="answer only this Host (repeatable); any by default")] = None,
+    allowed_host: Annotated[list[str] | None, typer.Option(help="answer only this Host (repeatable); any by default, to browsers without a key only local ones")] = None,
     root_path: Annotated[str, typer.Option(help="path below which a proxy has put the gateway")] = "",
     keep_free_gb: Annotated[float | None, typer.Option(min=0.0, help="memory that must stay free on the machine when an engine is loaded, GB", show_default="a sixteenth, at most 8.6")] = None,
     page: Annotated[bool, typer.Option("--page/--no-page", help="browsers get the chat page at /")] = True,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgewise.cli.common import store_settings
+from edgewise.cli.common import checked_search_url, store_settings
 from edgewise.cli.engine_parts import control, engine_list
 from edgewise.core.errors import ConfigError
 
@@ -21,8 +21,14 @@ if TYPE_CHECKING:
     from edgewise.manage.units import Systemd
 
 _KEPT = (
-    *("EDGEWISE_HOME", "EDGEWISE_CACHE_DIR", "EDGEWISE_ENGINE_CACHE", "EDGEWISE_OFFLINE", "XDG_CACHE_HOME"),
-    *("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_HOME"),
+    *(
+        "EDGEWISE_HOME",
+        "EDGEWISE_CACHE_DIR",
+        "EDGEWISE_ENGINE_CACHE",
+        "EDGEWISE_OFFLINE",
+        "EDGEWISE_FIND_LINKS",
+    ),
+    *("XDG_CACHE_HOME", "PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_HOME"),
 )
 """Of this shell's environment, what the gateway and its engines are to have too: where things are found."""
 
@@ -54,7 +60,7 @@ def command(
         "--port": port,
         "--config": config and config.resolve(),
         "--keep-free-gb": keep_free_gb,
-        "--search-url": search_url,
+        "--search-url": checked_search_url(search_url),
     }
     said = {flag: str(value) for flag, value in given.items() if value is not None}
     flags = [*said.items(), *(pair for pair in flags if pair[0] not in said)]

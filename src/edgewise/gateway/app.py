@@ -39,6 +39,7 @@ from edgewise.serving.bodies import decode_json, read_body
 from edgewise.serving.errors import ClientGoneError, HttpError, error_response
 from edgewise.serving.paths import RootPathMiddleware, route_path
 from edgewise.serving.response_store import ResponseStore
+from edgewise.serving.strangers import StrangersMiddleware
 
 logger = logging.getLogger("edgewise.gateway")
 
@@ -60,6 +61,12 @@ def create_gateway(parts: GatewayParts) -> ASGIApp:
     """The gateway as an ASGI application."""
     app: ASGIApp = Gateway(parts)
     options = parts.options
+    app = StrangersMiddleware(
+        app,
+        hosts=options.allowed_hosts,
+        origins=options.allowed_origins,
+        asks_for_keys=lambda: parts.keys.required,
+    )
     if options.allowed_hosts:
         app = TrustedHostMiddleware(app, allowed_hosts=list(options.allowed_hosts))
     if options.allowed_origins:

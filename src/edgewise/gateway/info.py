@@ -74,9 +74,14 @@ class Information:
 
     async def _model(self, request: Request, key: KeyRecord) -> Response:
         name = route_path(request.scope).removeprefix("/v1/models/")
-        for entry in self._entries():
-            if entry["id"] == name:
-                return JsonResponse(entry)
+        entries = {entry["id"]: entry for entry in self._entries()}
+        if name in entries:
+            return JsonResponse(entries[name])
+        if any(
+            one.name == name for one in self._router.upstreams
+        ):  # asked by its own name, it answers with its model
+            model = self._router.routes(name, affinity="")[0].model
+            return JsonResponse({**entries[model], "id": name, "display_name": name})
         raise InvalidRequestError(
             f"The model {name!r} is not served here.", param="model", code="model_not_found"
         )

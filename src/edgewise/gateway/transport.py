@@ -24,6 +24,7 @@ from edgewise.gateway.parts import BrokenReplyError, NotBegunError
 
 _MAX_IDLE = 64  # connections kept for one server
 _IDLE_S = 4.0  # less than the 5 s after which uvicorn closes a connection, so that we close first
+_MAX_WHOLE_BYTES = 128 << 20
 _CONNECT_S = 5.0
 
 
@@ -78,7 +79,12 @@ class HttpReply:
                 await connection.news()
 
     async def read(self) -> bytes:
-        return b"".join([piece async for piece in self.chunks()])
+        pieces, size = [], 0
+        async for piece in self.chunks():
+            pieces.append(piece)
+            if (size := size + len(piece)) > _MAX_WHOLE_BYTES:
+                raise BrokenReplyError(f"an answer in one piece has more than {_MAX_WHOLE_BYTES} bytes")
+        return b"".join(pieces)
 
     async def aclose(self) -> None:
         """Let go. The connection is kept only if the answer was complete; closing it is how an upstream learns that nobody reads."""

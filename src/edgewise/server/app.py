@@ -25,6 +25,7 @@ from edgewise.server.state import ServerState
 from edgewise.serving.auth import OPEN_PATHS, ApiKeyMiddleware, is_loopback
 from edgewise.serving.errors import install_error_handlers
 from edgewise.serving.paths import RootPathMiddleware
+from edgewise.serving.strangers import StrangersMiddleware
 from edgewise.web import SearchSettings, web_routes
 from edgewise.web.page import PATHS as PAGE_PATHS
 
@@ -92,8 +93,12 @@ def _add_middleware(app: FastAPI, options: ServerOptions) -> None:
     if options.api_keys:
         open_paths = OPEN_PATHS | PAGE_PATHS if options.page else OPEN_PATHS
         app.add_middleware(ApiKeyMiddleware, keys=options.api_keys, open_paths=open_paths)
-    elif not is_loopback(options.host):
-        logger.warning("serving on %s without an API key: anybody who reaches it can use it", options.host)
+    else:
+        app.add_middleware(StrangersMiddleware, hosts=options.allowed_hosts, origins=options.allowed_origins)
+        if not is_loopback(options.host):
+            logger.warning(
+                "serving on %s without an API key: anybody who reaches it can use it", options.host
+            )
     if options.allowed_hosts:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(options.allowed_hosts))
     if options.allowed_origins:
