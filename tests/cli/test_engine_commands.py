@@ -21,6 +21,7 @@ import pytest
 
 from edgewise.checkpoints.settings import settings_from_environment
 from edgewise.cli import load_command
+from edgewise.cli.engine_parts import launcher
 from edgewise.cli.list_command import _rows as list_rows
 from edgewise.cli.list_command import _state as list_state
 from edgewise.core.engines import EngineKind, EngineSpec, Launch
@@ -31,6 +32,7 @@ from edgewise.manage.state import State
 from tests.support.command_line import Run, command_line
 from tests.support.engine_book import free_port, stand_in
 from tests.support.models import SMOLLM2, model_path
+from tests.support.tiny_gguf import write_tiny_gguf
 from tests.support.waiting import wait_until
 
 
@@ -120,6 +122,20 @@ def test_an_engine_from_load_to_forget(run: Run, tmp_path: Path):
         assert run("ps", "--json")[1] == "" and stand_ins(int(port)) == []
 
 
+def test_context_keeps_to_the_floor_of_the_gateway_that_runs(run: Run, tmp_path: Path):
+    store = settings_from_environment({"EDGEWISE_HOME": str(tmp_path)})
+    listed = Engines(State(tmp_path), launcher(store))
+    listed.add(
+        EngineSpec("tiny", EngineKind.EDGEWISE, str(write_tiny_gguf(tmp_path / "m.gguf")), free_port())
+    )
+    listed.close()
+    with gateway(tmp_path, "--keep-free-gb", "987654"):
+        assert "987654.0 must stay" in run("context")[1]
+        status, _, err = run("context", "2048", "--yes")
+        assert status == 2 and "987654.0 GB must stay free" in err
+    assert "987654" not in run("context")[1]
+
+
 def test_what_runs_stays_where_the_new_settings_do_not_fit(monkeypatch: pytest.MonkeyPatch):
     spec = EngineSpec("tiny", EngineKind.VLLM, "org/tiny", 8081)
     launch = Launch("tiny", spec.kind, (), "", "", need_bytes=1 << 50)
@@ -127,7 +143,7 @@ def test_what_runs_stays_where_the_new_settings_do_not_fit(monkeypatch: pytest.M
     monkeypatch.setattr(load_command, "follow", lambda *said: pytest.fail(f"{said} was asked for"))
     with pytest.raises(ConfigError, match="tiny would need"):
         row = {"state": "ready", "rss_bytes": 1}
-        load_command._keep(engines, spec, {"context": 10**9}, {"tiny": spec}, row, yes=True)
+        load_command._keep(engines, spec, {"context": 10**9}, {"tiny": spec}, row, 0, yes=True)
 
 
 def test_the_models_of_a_router_are_listed_below_it():

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgewise.cli.common import store_settings
-from edgewise.cli.engine_parts import check_fits, control, engine_list, follow, launcher, running
+from edgewise.cli.engine_parts import check_fits, control, engine_list, follow, running, settings_of_gateway
 from edgewise.core.errors import ConfigError, EdgewiseError
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ def command(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
 ) -> None:  # fmt: skip
     """Without TOKENS it shows what is set. An engine that runs is started anew with what was set."""
-    settings = launcher(store_settings()).settings
+    settings = settings_of_gateway()
     with engine_list() as engines:
         router, model = _router_model(engines, engine)
         if router is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edgewise.gateway.supervision.client import ControlClient
     from edgewise.gateway.supervision.desk import EngineDesk
     from edgewise.manage.engines import Engines
-    from edgewise.manage.launch import Launcher
+    from edgewise.manage.launch import Launcher, LaunchSettings
 
 logger = logging.getLogger("edgewise.cli")
 
@@ -91,7 +91,10 @@ def gateway_desk(
                 engines,
                 settings.data_dir,
                 lambda: read_hardware().usable_memory_bytes,
-                SupervisorOptions(environment=environment),
+                SupervisorOptions(
+                    environment=environment,
+                    keep_free_bytes=launcher(settings, keep_free_bytes).settings.keep_free_bytes,
+                ),
             )
         except ConfigError as error:
             if needed:
@@ -120,6 +123,17 @@ def engine_rows() -> dict[str, Mapping[str, Any]]:
         return {row["name"]: row for row in control().ask("ps")["engines"]}
     except NoGatewayError:
         return {}
+
+
+def settings_of_gateway() -> LaunchSettings:
+    """With the floor of the gateway that runs, or that of one that would run as `edgewise gateway` does."""
+    from edgewise.gateway.supervision.client import NoGatewayError
+
+    try:
+        keep_free_bytes = control().ask("ps").get("keep_free_bytes")
+    except NoGatewayError:
+        keep_free_bytes = None
+    return launcher(store_settings(), keep_free_bytes).settings
 
 
 def running() -> dict[str, Mapping[str, Any]]:

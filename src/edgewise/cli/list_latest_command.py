@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from edgewise.cli.common import store_settings
-from edgewise.cli.engine_parts import launcher
+from edgewise.cli.engine_parts import settings_of_gateway
 
 
 def command(
@@ -30,7 +30,7 @@ def command(
     settings = store_settings()
     hardware = read_hardware()
     room = min(hardware.total_memory_bytes, hardware.memory_limit_bytes or hardware.total_memory_bytes)
-    room -= launcher(settings).settings.keep_free_bytes
+    room -= settings_of_gateway().keep_free_bytes
     answer = latest_models(settings, settings.data_dir / "latest.json", context=context, room_bytes=room)
     if answer.problem:
         hours = (time.time() - answer.asked_s) / 3600

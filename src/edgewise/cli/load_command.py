@@ -31,7 +31,8 @@ def command(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="unload it first if it is loaded with other settings")] = False,
 ) -> None:  # fmt: skip
     """Start an engine and wait until it answers. What is said here is kept: the gateway starts it again whenever it starts."""
-    rows = {row["name"]: row for row in control().ask("ps")["engines"]}
+    now = control().ask("ps")
+    rows = {row["name"]: row for row in now["engines"]}
     values = {
         "kind": kind,
         "context": context,
@@ -54,7 +55,7 @@ def command(
             follow("load", name)
             return
         spec = known.get(name) or _new(engines, name, kind)
-        _keep(engines, spec, given, known, rows.get(spec.name), yes=yes)
+        _keep(engines, spec, given, known, rows.get(spec.name), now["keep_free_bytes"], yes=yes)
     follow("load", spec.name)
 
 
@@ -64,6 +65,7 @@ def _keep(
     given: Mapping[str, object],
     known: dict[str, EngineSpec],
     row: Mapping[str, object] | None,
+    keep_free_bytes: int,
     *,
     yes: bool,
 ) -> None:
@@ -78,7 +80,7 @@ def _keep(
         return
     if row is not None and _is_loaded(row):
         launch = engines.launch_of(wanted)
-        check_fits(spec.name, launch.need_bytes, int(str(row["rss_bytes"] or 0)), launch.keep_free_bytes)
+        check_fits(spec.name, launch.need_bytes, int(str(row["rss_bytes"] or 0)), keep_free_bytes)
         if not (yes or _agreed(f"{spec.name} is loaded with other settings. Unload it first?")):
             raise ConfigError(
                 f"{spec.name} is loaded with other settings",

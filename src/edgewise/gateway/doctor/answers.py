@@ -13,6 +13,8 @@ from edgewise.gateway.profile import Api, Fault
 
 _CALL = "Create the file a.txt with the text abc."
 _GREET = "Say hello to me in one short sentence. Do not use any tool."
+_THANKS = "Thank you, that is all."
+_QUESTION = "What is the capital of France?"
 _COUNT = "Count from one to ten in words, separated by commas."
 _SCHEMA = {
     "type": "object",
@@ -47,12 +49,8 @@ def _is_cut(answer: Answer) -> bool:
 
 async def required(patient: Patient) -> Finding:
     """A call where the model makes none of its own accord: one that it would make anyhow shows nothing."""
-    for ask, tool in (
-        (_GREET, WRITE),
-        ("Hello!", _OTHER),
-        ("What is two and two? Only say the number.", _OTHER),
-    ):
-        answer = await patient.chat(ask, tools=[tool], tool_choice="required", max_tokens=_CALL_TOKENS)
+    for ask in (_THANKS, _QUESTION, _GREET):
+        answer = await patient.chat(ask, tools=[WRITE], tool_choice="required", max_tokens=_CALL_TOKENS)
         if not answer.ok:
             return found(Fault.CHOICE_REFUSED, f"{answer.status} {answer.error}")
         written = bool(_CALL_MARKUP.search(answer.text))
@@ -60,7 +58,7 @@ async def required(patient: Patient) -> Finding:
             if _is_cut(answer) and not answer.text.strip():
                 return not_measured("the answer was cut before it said anything")
             return found(Fault.REQUIRED_CHOICE, f"answered in text: {answer.text[:60]!r}")
-        free = await patient.chat(ask, tools=[tool], max_tokens=_CALL_TOKENS)
+        free = await patient.chat(ask, tools=[WRITE], max_tokens=_CALL_TOKENS)
         if free.ok and not free.calls and not _CALL_MARKUP.search(free.text):
             return passed("the call came as text" if written else "")
     return not_measured("the model calls whether it must or not")

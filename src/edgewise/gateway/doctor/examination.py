@@ -173,8 +173,12 @@ async def _still_there(patient: Patient) -> bool:
 
 
 async def _run(probe: Probe, patient: Patient) -> Finding:
+    """What a probe finds; asked again once where the server closed a connection that it had kept."""
     try:
-        return await probe.run(patient)
+        try:
+            return await probe.run(patient)
+        except httpx.RemoteProtocolError:
+            return await probe.run(patient)
     except httpx.TimeoutException:
         return _LATE
     except httpx.HTTPError as error:

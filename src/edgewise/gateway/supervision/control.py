@@ -135,6 +135,7 @@ class Control:
                     "engines": engines,
                     "default": self._default(),
                     "free_bytes": self._supervisor.free_bytes(),
+                    "keep_free_bytes": self._supervisor.keep_free_bytes,
                     "pid": os.getpid(),
                 }
             case "apply":

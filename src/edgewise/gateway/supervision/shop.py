@@ -29,9 +29,10 @@ class EngineState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SupervisorOptions:
-    """Times in seconds. `environment`: what every engine gets, before its own."""
+    """Times in seconds. `environment`: what every engine gets, before its own. `keep_free_bytes`: the floor, as commands are told it."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
+    keep_free_bytes: int = 0
     start_timeout_s: float = 1800.0  # the first start of some engines builds what later ones use
     warm_up_timeout_s: float = 300.0
     stop_grace_s: float = 10.0

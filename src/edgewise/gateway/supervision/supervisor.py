@@ -188,6 +188,10 @@ class Supervisor:
     def free_bytes(self) -> int:
         return self._shop.free()
 
+    @property
+    def keep_free_bytes(self) -> int:
+        return self._options.keep_free_bytes
+
     def _router(self, name: str) -> Engine:
         """The engine whose model that is. Raises ConfigError."""
         own = name.partition("/")[0]
