@@ -170,6 +170,52 @@ def test_a_server_that_answers_questions_but_no_requests_is_left_alone_for_a_whi
         assert gateway.state("a").answers, "it does answer"
 
 
+def test_a_replica_that_only_fails_loses_its_conversations():
+    def broken(asked: Asked) -> Answer:
+        return (
+            json_answer({"error": {"message": "no"}}, 500) if asked.path == CHAT else chat_server("m")(asked)
+        )
+
+    with scripted(broken) as bad, scripted(chat_server("m")) as good:
+        config = config_of(("bad", bad.url), ("good", good.url), breaker_pause_s=1000)
+        with running(config) as gateway:
+            hellos = [[{"role": "user", "content": str(i)}] for i in range(40)]
+            statuses = [gateway.ask("m", messages=one).status_code for one in hellos]
+            assert statuses.count(500) <= 3 and statuses[-10:] == [200] * 10
+
+
+def test_a_conversation_by_response_ids_stays_with_its_replica():
+    def responding(asked: Asked) -> Answer:
+        if asked.path == "/v1/responses" and asked.method == "POST" and asked.json.get("input"):
+            ended = {
+                "id": f"resp_{time.monotonic_ns()}",
+                "object": "response",
+                "status": "completed",
+                "output": [],
+            }
+            return json_answer(ended)
+        return chat_server("m")(asked)
+
+    with (
+        scripted(responding) as a,
+        scripted(responding) as b,
+        running(config_of(("a", a.url), ("b", b.url))) as gateway,
+    ):
+        wait_until(lambda: all(one.healthy for one in gateway.gateway.fleet.upstreams))
+        seen = set()
+        for i in range(12):
+            previous: dict[str, Any] = {}
+            places = []
+            for turn in ("Hello", "Go on", "And then?"):
+                body = {"model": "m", "input": f"{turn} {i}", **previous}
+                answer = httpx.post(gateway.url + "/v1/responses", json=body, timeout=20)
+                places.append(answer.headers["x-edgewise-upstream"])
+                previous = {"previous_response_id": answer.json()["id"]}
+            assert len(set(places)) == 1, places
+            seen.update(places)
+        assert seen == {"a", "b"}, "they are spread"
+
+
 def test_an_upstream_that_restarts_is_waited_for_by_every_request():
     with scripted(chat_server("m")) as server, running(config_of(("a", server.url))) as gateway:
         assert gateway.ask().status_code == 200

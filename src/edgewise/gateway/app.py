@@ -195,7 +195,16 @@ class Gateway:
             body = decode_json(raw)
         else:
             body = await asyncio.to_thread(decode_json, raw)
-        return read_call(api, raw, body, request.scope["headers"], key, f"req_{uuid.uuid4().hex}")
+        kept = self._kept.of(key)
+        return read_call(
+            api,
+            raw,
+            body,
+            request.scope["headers"],
+            key,
+            f"req_{uuid.uuid4().hex}",
+            earlier=lambda response_id: entry.items if (entry := kept.get(response_id)) else (),
+        )
 
     async def _while_client_stays(self, call: Call, down: Downstream, scope: Scope) -> None:
         """Answer, and stop at once when the client leaves: what its upstream was doing for it is closed then."""

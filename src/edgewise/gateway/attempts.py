@@ -140,6 +140,8 @@ class Attempts:
                 raise
             if reply.status < 500:
                 upstream.succeeded()
+            elif reply.status not in _BUSY:
+                upstream.failed()  # of replicas one that only fails must not keep its share
             return Begun(route, plan, reply, held.pop_all())
 
 

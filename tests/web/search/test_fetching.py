@@ -76,6 +76,7 @@ def test_addresses_that_are_not_read(url: str, why: str):
         *("::1", "::", "fe80::1", "fc00::1", "ff02::1", "2001:db8::1"),
         *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "2002:7f00:1::", "2002:a9fe:a9fe::1"),
         *("64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "2001:0:7f00:1::1"),
+        *("64:ff9b:1::7f00:1", "3fff::1", "5f00::1", "fec0::1", "192.88.99.1"),
     ],
 )
 async def test_addresses_inside_are_not_read(address: str):

@@ -30,6 +30,11 @@ _CHARSETS = re.compile(
 """Those of pages, by their codecs' names. Some of Python's others take time in the square of a text's length."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_SPECIAL = tuple(
+    ipaddress.ip_network(one)
+    for one in ("64:ff9b:1::/48", "2001::/23", "3fff::/20", "5f00::/16", "fec0::/10", "192.88.99.0/24")
+)
+"""Of the registries of special addresses (IANA, RFC 6890), those that some version of Python counts as global."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str], Awaitable[list[str]]]
@@ -193,7 +198,7 @@ def is_public(address: Address) -> bool:
             return False
         if address.ipv4_mapped is not None or address in _NAT64:
             return True
-    return address.is_global and not address.is_multicast
+    return address.is_global and not address.is_multicast and not any(address in one for one in _SPECIAL)
 
 
 async def _decoded(response: httpx.Response) -> AsyncIterator[bytes]:
