@@ -212,6 +212,7 @@ def test_every_fault_is_cured_or_said_to_have_no_cure() -> None:
     always = {
         Fault.MODEL_NAME,  # every request is sent under the upstream's own name
         Fault.SILENT_PREFILL,  # every stream has signs of life
+        Fault.END_MARK,  # every stream that passes ends with it
     }
     assert UNCURED | always | read == set(Fault)
     assert not always & UNCURED
