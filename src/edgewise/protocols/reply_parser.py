@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -24,7 +25,7 @@ def count_in(fields: object, name: str) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-class ReplyParser:
+class ReplyParser(ABC):
     """Events of one streamed reply -> chat events. Nothing follows an end or a Failed. `model`: the name the upstream answers under."""
 
     def __init__(self) -> None:
@@ -62,9 +63,9 @@ class ReplyParser:
 
     # what each API does
 
+    @abstractmethod
     def _read(self, body: Mapping[str, Any], name: str = "") -> Iterable[ChatEvent]:
         """One event. `name`: of the event itself, "" where it has none."""
-        raise NotImplementedError
 
     def _end_mark(self) -> Iterable[ChatEvent]:
         """`[DONE]`, which only some APIs know."""
