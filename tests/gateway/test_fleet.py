@@ -184,6 +184,16 @@ def test_a_replica_that_only_fails_loses_its_conversations():
             assert statuses.count(500) <= 3 and statuses[-10:] == [200] * 10
 
 
+def test_the_errors_of_an_only_upstream_reach_the_client_however_many():
+    def broken(asked: Asked) -> Answer:
+        return (
+            json_answer({"error": {"message": "no"}}, 500) if asked.path == CHAT else chat_server("m")(asked)
+        )
+
+    with scripted(broken) as server, running(config_of(("a", server.url))) as gateway:
+        assert [gateway.ask().status_code for _ in range(8)] == [500] * 8
+
+
 def test_a_conversation_by_response_ids_stays_with_its_replica():
     def responding(asked: Asked) -> Answer:
         if asked.path == "/v1/responses" and asked.method == "POST" and asked.json.get("input"):

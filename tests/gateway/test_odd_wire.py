@@ -168,6 +168,13 @@ def test_a_body_that_holds_no_answer_is_a_502(body: bytes):
             assert ("odd" in reply.text) == (b"odd" in body)
 
 
+def test_a_large_body_is_looked_at_by_its_ends():
+    large = json.dumps({"data": [0.5] * 100_000}).encode()
+    for body, status in ((large, 200), (large[:-1], 502), (large[1:], 502)):
+        with raw(http(body, JSON)) as server, gateway(upstream(server.url)) as url:
+            assert httpx.post(url + CHAT, json=BODY).status_code == status
+
+
 CUT = [
     [],
     chat_stream(["Hello", " there"], model="m")[:2],

@@ -42,6 +42,8 @@ def test_names_that_one_can(name: str):
         ({**BROWSER, "host": "localhost:8000", "origin": "http://localhost:3000"}, 200),
         ({**BROWSER, "host": "localhost:8000", "origin": "vscode-webview://abc"}, 200),
         ({**BROWSER, "host": "localhost:8000", "origin": "http://[evil"}, 403),
+        ({**BROWSER, "host": "[evil"}, 403),
+        ({"host": "[evil"}, 200),
     ],
 )
 async def test_who_is_answered_without_a_key(client: httpx.AsyncClient, headers: dict[str, str], status: int):

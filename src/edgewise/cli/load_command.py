@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -55,7 +55,7 @@ def command(
             follow("load", name)
             return
         spec = known.get(name) or _new(engines, name, kind)
-        _keep(engines, spec, given, known, rows.get(spec.name), now["keep_free_bytes"], yes=yes)
+        _keep(engines, spec, given, known, rows.get(spec.name), now.get("keep_free_bytes", 0), yes=yes)
     follow("load", spec.name)
 
 
@@ -64,7 +64,7 @@ def _keep(
     spec: EngineSpec,
     given: Mapping[str, object],
     known: dict[str, EngineSpec],
-    row: Mapping[str, object] | None,
+    row: Mapping[str, Any] | None,
     keep_free_bytes: int,
     *,
     yes: bool,
@@ -80,7 +80,7 @@ def _keep(
         return
     if row is not None and _is_loaded(row):
         launch = engines.launch_of(wanted)
-        check_fits(spec.name, launch.need_bytes, int(str(row["rss_bytes"] or 0)), keep_free_bytes)
+        check_fits(spec.name, launch.need_bytes, int(row["rss_bytes"] or 0), keep_free_bytes)
         if not (yes or _agreed(f"{spec.name} is loaded with other settings. Unload it first?")):
             raise ConfigError(
                 f"{spec.name} is loaded with other settings",
@@ -115,7 +115,7 @@ def _fetch(model: str) -> None:
         resolve_source(model, settings=store_settings(), progress=progress)
 
 
-def _is_loaded(row: Mapping[str, object]) -> bool:
+def _is_loaded(row: Mapping[str, Any]) -> bool:
     return row["state"] not in ("stopped", "failed", "refused")
 
 

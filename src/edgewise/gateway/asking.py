@@ -9,7 +9,8 @@ import orjson
 from edgewise.gateway.parts import Transport
 from edgewise.gateway.upstream import Upstream
 
-_ABSENT = (404, 405, 501)
+ABSENT = (404, 405, 501)
+"""Statuses of what a server does not have."""
 _DENIED = (401, 403)
 
 
@@ -47,7 +48,7 @@ class Ask:
     async def offers(self, path: str) -> bool:
         """Whether a path takes POST. It is sent a body that asks for nothing, names no model, and is refused wherever it is read."""
         status, _ = await self.send("POST", path, b"{}")
-        return status not in _ABSENT and status not in _DENIED
+        return status not in ABSENT and status not in _DENIED
 
     async def status(self, path: str) -> int:
         return (await self.send("GET", path))[0]

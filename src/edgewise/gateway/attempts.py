@@ -19,6 +19,7 @@ from edgewise.serving.errors import HttpError
 logger = logging.getLogger("edgewise.gateway")
 
 _BUSY = (429, 503)
+_FAILED = (500, 502, 504)
 _UNTRANSLATED = (Api.COUNT_TOKENS, Api.EMBEDDINGS)
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.5
@@ -103,7 +104,7 @@ class Attempts:
         for i, route in enumerate(routes):
             name = route.upstream.name
             try:
-                begun = await self._try(call, route)
+                begun = await self._try(call, route, alone=last == 0)
             except NotBegunError as error:
                 logger.warning("%s: %s", name, error)
                 self._metrics.upstream_errors.labels(name, "unreachable").inc()
@@ -119,7 +120,8 @@ class Attempts:
             await begun.close()
         return None
 
-    async def _try(self, call: Call, route: Route) -> Begun:
+    async def _try(self, call: Call, route: Route, *, alone: bool) -> Begun:
+        """`alone`: nobody else could answer."""
         upstream = route.upstream
         plan = self.planner.plan(call, route)
         queue = self.queue_of(upstream)
@@ -140,8 +142,8 @@ class Attempts:
                 raise
             if reply.status < 500:
                 upstream.succeeded()
-            elif reply.status not in _BUSY:
-                upstream.failed()  # of replicas one that only fails must not keep its share
+            elif reply.status in _FAILED and not alone:
+                upstream.failed()  # one that only fails must not keep its share; of a single one its errors say more than our 503
             return Begun(route, plan, reply, held.pop_all())
 
 

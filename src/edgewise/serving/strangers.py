@@ -51,10 +51,10 @@ class StrangersMiddleware:
         origin, host = headers.get("origin"), headers.get("host", "")
         if origin is not None and not self._is_known(origin, host):
             return f"Pages of {origin!r} may not use this server; --cors-origin allows them."
-        name = urlsplit(f"//{host}").hostname or ""
+        name = _name_of(f"//{host}")
         browser = origin is not None or headers.get("user-agent", "").startswith("Mozilla/")
-        if browser and not self._hosts and not is_own_name(name):
-            return f"This server is not known as {name!r} to browsers; --allowed-host allows that name, and so does an API key."
+        if browser and not self._hosts and (name is None or not is_own_name(name)):
+            return f"This server is not known as {host!r} to browsers; --allowed-host allows that name, and so does an API key."
         return ""
 
     def _is_known(self, origin: str, host: str) -> bool:
@@ -63,12 +63,19 @@ class StrangersMiddleware:
             return True
         if origin == "null":
             return False
-        try:
-            parts = urlsplit(origin)
-            name = parts.hostname or ""
-        except ValueError:
-            return False
-        return parts.scheme not in ("http", "https") or parts.netloc == host or is_own_name(name)
+        scheme, _, place = origin.partition("://")
+        if scheme not in ("http", "https") or place == host:
+            return True
+        name = _name_of(origin)
+        return name is not None and is_own_name(name)
+
+
+def _name_of(address: str) -> str | None:
+    """The host's name in an address, "" where it has none; None for what is no address."""
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return None
 
 
 def is_own_name(name: str) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgewise.gateway.asking import ABSENT
 from edgewise.gateway.doctor.patient import Patient
 from edgewise.gateway.doctor.probe import Finding, Probe, found, not_measured, passed
 from edgewise.gateway.profile import Api, Fault
 
-_ABSENT = (404, 405, 501)
 _LACKS = Finding(note="not offered: the gateway translates", translated=True)
 
 
@@ -19,7 +19,7 @@ def _message(patient: Patient) -> dict[str, Any]:
 
 async def messages(patient: Patient) -> Finding:
     streamed = await patient.stream(Api.MESSAGES.value, _message(patient))
-    if streamed.status in _ABSENT:
+    if streamed.status in ABSENT:
         return _LACKS
     if not streamed.ok:
         return found(Fault.MESSAGE_EVENTS, f"{streamed.status} {streamed.error[:100]}")
@@ -34,7 +34,7 @@ async def messages(patient: Patient) -> Finding:
 async def count_tokens(patient: Patient) -> Finding:
     body = _message(patient)
     counted = await patient.post(Api.COUNT_TOKENS.value, {k: v for k, v in body.items() if k != "max_tokens"})
-    if counted.status in _ABSENT:
+    if counted.status in ABSENT:
         return _LACKS
     answered = await patient.post(Api.MESSAGES.value, body)
     if not (counted.ok and answered.ok):
@@ -51,7 +51,7 @@ async def count_tokens(patient: Patient) -> Finding:
 async def responses(patient: Patient) -> Finding:
     body = {"model": patient.model, "input": "Say yes.", "max_output_tokens": 16, "store": False}
     streamed = await patient.stream(Api.RESPONSES.value, body)
-    if streamed.status in _ABSENT:
+    if streamed.status in ABSENT:
         return _LACKS
     if not streamed.ok:
         return found(Fault.RESPONSE_EVENTS, f"{streamed.status} {streamed.error[:100]}")

@@ -112,25 +112,25 @@ def _chosen(only: Sequence[str]) -> tuple[Probe, ...]:
 
 async def _rows(chosen: Sequence[Probe], patient: Patient) -> AsyncIterator[Row]:
     """Each probe's row. What others rest on is asked in any case, and shown if it is wanted or wrong."""
-    no_chat = no_tools = ""
+    stopped = no_tools = ""
     num_late = 0
     for probe in PROBES:
         basic = probe is basics.CHAT or (probe is basics.TOOLS and any(one.with_tools for one in chosen))
         if probe not in chosen and not basic:
             continue
-        if no_chat or (no_tools and probe.with_tools):
-            finding = not_measured(no_chat or no_tools)
+        if stopped or (no_tools and probe.with_tools):
+            finding = not_measured(stopped or no_tools)
         else:
             finding = await _run(probe, patient)
             num_late += finding is _LATE
             if num_late >= _MAX_LATE:
-                no_chat = f"not asked: {num_late} requests before it were not answered in time"
+                stopped = f"not asked: {num_late} requests before it were not answered in time"
             elif probe is not basics.CHAT and _is_grave(finding) and not await _still_there(patient):
-                no_chat = "the server stopped answering"
-                finding = not_measured(no_chat)
+                stopped = "the server stopped answering"
+                finding = not_measured(stopped)
         bad = finding.verdict is Verdict.BROKEN
         if probe is basics.CHAT and bad:
-            no_chat = "a plain chat is not answered"
+            stopped = "a plain chat is not answered"
         if probe is basics.TOOLS and bad:
             no_tools = "requests with tools are refused"
         if probe in chosen or bad:

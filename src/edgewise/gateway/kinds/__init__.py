@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from edgewise.gateway.asking import Ask, object_of
+from edgewise.gateway.asking import ABSENT, Ask, object_of
 from edgewise.gateway.kinds.edge_llm import EdgeLlm
 from edgewise.gateway.kinds.edgewise import Edgewise
 from edgewise.gateway.kinds.kind import Facts, UpstreamKind
@@ -50,8 +50,8 @@ async def detect(ask: Ask) -> tuple[Kind, bool]:
     They do not where it refuses them or says something else: then the kind is only what it may be taken for meanwhile. Raises
     BrokenReplyError while it is not ready: a server that still loads its model answers 503.
     """
-    models = await _told(ask, "/v1/models")
-    cards = models.get("data") if models else None
+    status, models = await _told(ask, "/v1/models")
+    cards = models.get("data")
     owners = (
         {card.get("owned_by") for card in cards if isinstance(card, dict)}
         if isinstance(cards, list)
@@ -60,18 +60,18 @@ async def detect(ask: Ask) -> tuple[Kind, bool]:
     for owner, kind in _OWNERS.items():
         if owner in owners:
             return kind, True
-    props = await _told(ask, "/props") or {}
+    _, props = await _told(ask, "/props")
     if "build_info" in props or props.get("role") == "router":
         return Kind.LLAMA, True
-    health = await _told(ask, "/health") or {}
+    _, health = await _told(ask, "/health")
     if isinstance(health.get("capabilities"), dict):
         return Kind.EDGE_LLM, True
-    return Kind.OPENAI, isinstance(cards, list)
+    return Kind.OPENAI, isinstance(cards, list) or status in ABSENT
 
 
-async def _told(ask: Ask, path: str) -> dict[str, Any] | None:
-    """The object a path answers; None for any other answer. Raises BrokenReplyError for a server that is not ready."""
+async def _told(ask: Ask, path: str) -> tuple[int, dict[str, Any]]:
+    """The status of a path and the object it answers, empty for any other answer. Raises BrokenReplyError for a server that is not ready."""
     status, body = await ask.send("GET", path)
     if status in _NOT_READY:
         raise BrokenReplyError(f"{path} answers {status}")
-    return object_of(body) if status == 200 else None
+    return status, (object_of(body) or {}) if status == 200 else {}
